@@ -1,0 +1,154 @@
+package etcdlease
+
+import (
+	"context"
+	"encoding/json"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/leaseholddb/leasehold/coord"
+)
+
+// Release implements [coord.LeaseStore]. When it fails the Store goes on removing
+// the key in the background, and the tenure counts as over here.
+func (s *Store) Release(ctx context.Context, ten coord.Tenure) error {
+	if err := ten.Validate(); err != nil {
+		return err
+	}
+	return fail(ctx, "release", ten.Key, s.release(ctx, ten))
+}
+
+func (s *Store) release(ctx context.Context, ten coord.Tenure) (err error) {
+	if err := s.checkOpen(); err != nil {
+		return err
+	}
+	t := s.lookup(ten)
+	if t != nil {
+		// The janitor takes over when this call has failed, and not before.
+		done := s.use(t)
+		defer func() {
+			done()
+			if err != nil {
+				s.wakeJanitor()
+			}
+		}()
+		s.end(t, released)
+	}
+	revision, err := s.revisionOf(ctx, ten, t)
+	if err != nil || revision == 0 {
+		return err
+	}
+	owner := s.keys.owner(ten.Key)
+	resp, err := s.txn(ctx, []clientv3.Cmp{created(owner, revision)}, []clientv3.Op{clientv3.OpDelete(owner)}, s.readAll(ten.Key))
+	if err != nil {
+		return err
+	}
+	if t != nil {
+		s.drop(t)
+	}
+	if resp.Succeeded {
+		return nil
+	}
+	snap, err := decodeAll(resp.Responses)
+	if err == nil && !snap.is(ten) {
+		return lost("release", ten.Key, "the latest grant is another one")
+	}
+	return err
+}
+
+// revisionOf returns the revision of a tenure that may be held, or 0 if it is the
+// latest one and over.
+func (s *Store) revisionOf(ctx context.Context, ten coord.Tenure, t *tenure) (int64, error) {
+	if t != nil {
+		return t.revision, nil
+	}
+	snap, err := s.read(ctx, ten.Key)
+	if err != nil {
+		return 0, err
+	}
+	if !snap.is(ten) {
+		return 0, lost("release", ten.Key, "the latest grant is another one")
+	}
+	if !snap.live() {
+		return 0, nil
+	}
+	return snap.revision(), nil
+}
+
+// MarkForgotten implements [coord.LeaseStore]. It may be repeated after any error.
+func (s *Store) MarkForgotten(ctx context.Context, ten coord.Tenure) (coord.Epoch, error) {
+	if err := ten.Validate(); err != nil {
+		return 0, err
+	}
+	if err := s.checkOpen(); err != nil {
+		return 0, fail(ctx, "forget", ten.Key, err)
+	}
+	floor, err := s.markForgotten(ctx, ten)
+	return floor, fail(ctx, "forget", ten.Key, err)
+}
+
+func (s *Store) markForgotten(ctx context.Context, ten coord.Tenure) (coord.Epoch, error) {
+	for range maxTries {
+		snap, err := s.readHeld(ctx, ten)
+		if err != nil || snap.floor.Forgotten >= ten.Epoch {
+			return snap.floor.Forgotten, err
+		}
+		done, err := s.raiseFloor(ctx, ten, snap)
+		if err != nil && unclear(err) && ctx.Err() == nil {
+			// What counts is what is written, by whichever request.
+			if snap, rerr := s.readHeld(ctx, ten); rerr == nil && snap.floor.Forgotten >= ten.Epoch {
+				done, err = true, nil
+			}
+		}
+		if err != nil {
+			return 0, err
+		}
+		if done {
+			if t := s.lookup(ten); t != nil {
+				s.mu.Lock()
+				t.floor = max(t.floor, ten.Epoch)
+				s.mu.Unlock()
+			}
+			return ten.Epoch, nil
+		}
+	}
+	return 0, errContended
+}
+
+// readHeld reads the key of a tenure and refuses one that is not held.
+func (s *Store) readHeld(ctx context.Context, ten coord.Tenure) (snapshot, error) {
+	now := s.clock.Now()
+	if t := s.lookup(ten); t != nil {
+		s.mu.Lock()
+		over := t.over != notOver || now >= t.until
+		s.mu.Unlock()
+		if over {
+			return snapshot{}, lost("forget", ten.Key, "the lease has ended")
+		}
+	}
+	snap, err := s.read(ctx, ten.Key)
+	if err != nil {
+		return snapshot{}, err
+	}
+	if !snap.is(ten) || !snap.live() {
+		return snapshot{}, lost("forget", ten.Key, "the lease is not held by this tenure")
+	}
+	return snap, nil
+}
+
+// raiseFloor writes the floor if the tenure still holds the key and nobody wrote
+// the floor since snap was read. The operator's base stays as it is.
+func (s *Store) raiseFloor(ctx context.Context, ten coord.Tenure, snap snapshot) (bool, error) {
+	value, err := json.Marshal(floorValue{Forgotten: ten.Epoch, Base: snap.floor.Base})
+	if err != nil {
+		return false, err
+	}
+	floor := s.keys.floor(ten.Key)
+	resp, err := s.txn(ctx,
+		[]clientv3.Cmp{created(s.keys.owner(ten.Key), snap.revision()), modified(floor, snap.floorRev)},
+		[]clientv3.Op{clientv3.OpPut(floor, string(value))}, nil)
+	if err != nil {
+		return false, err
+	}
+	return resp.Succeeded, nil
+}

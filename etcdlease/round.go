@@ -1,0 +1,150 @@
+package etcdlease
+
+import (
+	"context"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// The first pause before a failed keepalive is sent again; later ones are twice
+// as long each.
+const retryPause = 20 * time.Millisecond
+
+// A round is one successful keepalive of a shared lease, or none, on behalf of
+// everyone who joined before it was sent. Callers that come while a round is in
+// flight join the next one, because what is in flight was sent before they asked.
+type round struct {
+	done chan struct{} // closed when the fields below are final
+
+	wantKeys bool // guarded by Store.mu until the round starts
+
+	sentAt time.Duration
+	ttl    time.Duration       // as etcd answered
+	keys   map[string]struct{} // the etcd keys on the lease, read after the round began, if wanted
+	err    error               // errLeaseGone if etcd does not know the lease
+}
+
+// join returns a round of l that has not begun.
+func (s *Store) join(l *sharedLease, wantKeys bool) *round {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.joinLocked(l, wantKeys)
+}
+
+func (s *Store) joinLocked(l *sharedLease, wantKeys bool) *round {
+	r := l.next
+	if r == nil {
+		r = &round{done: make(chan struct{})}
+		l.next = r
+	}
+	r.wantKeys = r.wantKeys || wantKeys
+	if !l.renewing {
+		l.renewing = s.spawnLocked(func() { s.runRounds(l) })
+	}
+	if !l.renewing {
+		l.next = nil
+		r.err = errClosed
+		close(r.done)
+	}
+	return r
+}
+
+// await waits for r and returns what became of it.
+func (s *Store) await(ctx context.Context, r *round) (*round, error) {
+	select {
+	case <-r.done:
+		return r, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// runRounds runs rounds of l, one after the other, while somebody waits for one.
+func (s *Store) runRounds(l *sharedLease) {
+	for {
+		s.mu.Lock()
+		r := l.next
+		l.next = nil
+		if r == nil {
+			l.renewing = false
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+		s.runRound(l, r)
+		s.mu.Lock()
+		switch {
+		case r.err == nil:
+			l.provedAt = r.sentAt
+			l.end = max(l.end, r.sentAt+r.ttl)
+		case isLeaseGone(r.err):
+			l.gone = true
+		}
+		s.mu.Unlock()
+		close(r.done)
+	}
+}
+
+// runRound keeps l alive and, in parallel, reads which keys it carries. Both must
+// succeed.
+func (s *Store) runRound(l *sharedLease, r *round) {
+	ctx, cancel := s.request(s.ctx)
+	defer cancel()
+	var keysErr error
+	listed := make(chan struct{})
+	if r.wantKeys {
+		go func() {
+			defer close(listed)
+			r.keys, keysErr = s.attached(ctx, l.id)
+		}()
+	} else {
+		close(listed)
+	}
+	r.sentAt, r.ttl, r.err = s.keepAlive(ctx, l.id)
+	if r.err != nil {
+		cancel()
+	}
+	<-listed
+	if r.err == nil {
+		r.err = keysErr
+	}
+}
+
+// keepAlive sends keepalives until one is answered or ctx ends, and returns when
+// the answered one was sent. Each has half of the time at most, so that one member
+// that accepts and never answers leaves time to ask another.
+func (s *Store) keepAlive(ctx context.Context, id clientv3.LeaseID) (sentAt, ttl time.Duration, err error) {
+	for pause := retryPause; ; pause *= 2 {
+		sentAt = s.clock.Now()
+		ttl, err = s.keepAliveOnce(ctx, id)
+		if err == nil || isLeaseGone(err) || !unclear(err) {
+			return sentAt, ttl, err
+		}
+		if ctx.Err() != nil || !s.pause(ctx, pause) {
+			return sentAt, 0, err
+		}
+	}
+}
+
+// attached returns the etcd keys on a lease.
+func (s *Store) attached(ctx context.Context, id clientv3.LeaseID) (map[string]struct{}, error) {
+	var err error
+	for pause := retryPause; ; pause *= 2 {
+		var resp *clientv3.LeaseTimeToLiveResponse
+		resp, err = s.client.TimeToLive(ctx, id, clientv3.WithAttachedKeys())
+		if err == nil {
+			if resp.TTL <= 0 && len(resp.Keys) == 0 {
+				return nil, errLeaseGone
+			}
+			keys := make(map[string]struct{}, len(resp.Keys))
+			for _, k := range resp.Keys {
+				keys[string(k)] = struct{}{}
+			}
+			return keys, nil
+		}
+		if isLeaseGone(err) || !unclear(err) || ctx.Err() != nil || !s.pause(ctx, pause) {
+			return nil, err
+		}
+	}
+}
