@@ -1,0 +1,91 @@
+package dirstore
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/leaseholddb/leasehold/copystore"
+)
+
+// recording returns a store whose syncs are written down, each with whether the
+// object was visible when it happened.
+func recording(t *testing.T) (*Store, *[]string) {
+	t.Helper()
+	dir := t.TempDir()
+	s, err := New(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	var syncs []string
+	s.sync = func(f *os.File) error {
+		rel, _ := filepath.Rel(dir, f.Name())
+		what := rel
+		if strings.HasPrefix(rel, tempDir+"/") {
+			what = "temp"
+		}
+		if _, err := s.root.Lstat("a/b/c"); errors.Is(err, fs.ErrNotExist) {
+			what += " without object"
+		}
+		syncs = append(syncs, what)
+		return f.Sync()
+	}
+	return s, &syncs
+}
+
+func put(t *testing.T, s *Store, name string) error {
+	t.Helper()
+	return s.Create(t.Context(), name, strings.NewReader("x"), 1)
+}
+
+// Trap 74, CP-10: the file is on disk before it has its name, and the name and
+// all directories above it before the object counts.
+func TestOrderOfSyncs(t *testing.T) {
+	s, syncs := recording(t)
+	check := func(step string, err error, want ...string) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", step, err)
+		}
+		if !slices.Equal(*syncs, want) {
+			t.Errorf("%s synced %q, want %q", step, *syncs, want)
+		}
+		*syncs = nil
+	}
+	check("create", put(t, s, "a/b/c"), "temp without object", "a/b", "a", ".")
+	if err := put(t, s, "a/b/c"); !errors.Is(err, copystore.ErrExists) {
+		t.Fatalf("second create gives %v", err)
+	}
+	check("a create that lost", nil, "a/b", "a", ".")
+	check("create a neighbour", put(t, s, "a/d"), "temp", "a", ".")
+	check("delete", s.Delete(t.Context(), "a/b/c"), "a without object")
+	check("delete again", s.Delete(t.Context(), "a/b/c"), "a without object")
+	check("delete the last", s.Delete(t.Context(), "a/d"), ". without object")
+}
+
+func TestFailingSyncFailsTheCall(t *testing.T) {
+	s, _ := recording(t)
+	broken := errors.New("broken disk")
+	for fail := range 4 {
+		calls := 0
+		s.sync = func(*os.File) error {
+			if calls++; calls == fail+1 {
+				return broken
+			}
+			return nil
+		}
+		name := "a/b/c" + string(rune('0'+fail))
+		if err := put(t, s, name); !errors.Is(err, broken) {
+			t.Errorf("create with sync %d failing gives %v", fail, err)
+		}
+	}
+	s.sync = func(*os.File) error { return broken }
+	if err := s.Delete(t.Context(), "a/b/c"); !errors.Is(err, broken) {
+		t.Errorf("delete gives %v", err)
+	}
+}

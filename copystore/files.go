@@ -1,0 +1,82 @@
+package copystore
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/leaseholddb/leasehold/coord"
+)
+
+const (
+	restoreTemp     = ".restore.db"
+	imageTempPrefix = ".image-"
+)
+
+// imageTemp is where an owner's image waits for its upload. The epoch keeps a
+// publish that outlived its tenure away from the next tenure's.
+func imageTemp(dir string, epoch coord.Epoch) string {
+	return filepath.Join(dir, imageTempPrefix+epoch.String()+imageExt)
+}
+
+// removeLedger removes a database file and everything that SQLite may have left
+// beside it. A journal that outlived its file would be replayed into the next
+// one of that name, so journals go first.
+func removeLedger(path string) error {
+	var errs []error
+	for _, suffix := range []string{"-wal", "-shm", "-journal", ""} {
+		if err := os.Remove(path + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sweepTemps removes what a crashed restore or publish left in a tenant's
+// directory.
+func sweepTemps(dir string) error {
+	images, err := filepath.Glob(filepath.Join(dir, imageTempPrefix+"*"))
+	if err != nil {
+		return err
+	}
+	for _, path := range images {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return removeLedger(filepath.Join(dir, restoreTemp))
+}
+
+// clearLedger removes the ledger at path for good.
+func clearLedger(path string) error {
+	if err := removeLedger(path); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// placeLedger moves the verified file at temp to path, where nothing of an older
+// ledger remains.
+func placeLedger(temp, path string) error {
+	if err := removeLedger(path); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,218 @@
+package copystore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/leaseholddb/leasehold/coord"
+)
+
+// A RestoreRequest says where a ledger is to be restored and how it is checked.
+// All fields are required.
+type RestoreRequest struct {
+	// Path is the ledger's main file. Its directory is made if need be, belongs to
+	// the tenant alone, and is where the copy is downloaded before it is
+	// believed.
+	Path string
+	// Verify checks the downloaded file at path, which is not Path, without
+	// changing it, and returns how many events it holds. It refuses a file that
+	// must not be served with [coord.CodeLedgerInvalid]; then the next older
+	// copy is tried. Any other error means that the file could not be checked,
+	// and fails the restore.
+	Verify func(ctx context.Context, path string) (events int64, err error)
+	// StillHeld returns an error if the tenure is over, better by asking the
+	// lease store than by a clock. It is asked before the file at Path is
+	// touched, and when the restore fails; its error is returned rather than
+	// Restore's own, for what a superseded owner sees says nothing about the
+	// store.
+	StillHeld func() error
+}
+
+// A Restored says what a restore found.
+type Restored struct {
+	// Manifest is that of the copy that was put in place; nil if the tenant has
+	// no copy and its ledger starts empty, in which case no file is at Path.
+	Manifest *Manifest
+	// Skipped are the newer copies that were not trusted, newest first.
+	Skipped []coord.SkippedCopy
+}
+
+// From returns what [Copies.Claim] has to name: the restored copy, or nil.
+func (r Restored) From() *Ref {
+	if r.Manifest == nil {
+		return nil
+	}
+	ref := r.Manifest.Ref()
+	return &ref
+}
+
+// Restore puts the newest copy of the lineage that verifies at req.Path, or
+// removes what is there if the tenant has no copy. The file at Path and its
+// journals are touched only once a verified file stands ready beside them;
+// they never survive a successful restore.
+//
+// It fails with [coord.CodeEpochRolledBack] if the store holds anything of the
+// granted epoch or a newer one, with [coord.RestoreInvalidError] if copies exist
+// and none can be trusted (Seq 0 in its list stands for an epoch's origin), with
+// [coord.CodeCopyStoreUnavailable] if the store could not be read, and with
+// StillHeld's error in place of any of these if there is one.
+func (c *Copies) Restore(ctx context.Context, grant coord.Grant, req RestoreRequest) (Restored, error) {
+	if err := grant.Tenure.Validate(); err != nil {
+		return Restored{}, err
+	}
+	r := restoration{copies: c, grant: grant, req: req, temp: filepath.Join(filepath.Dir(req.Path), restoreTemp)}
+	err := r.run(ctx)
+	if err == nil {
+		return r.result, nil
+	}
+	if held := req.StillHeld(); held != nil {
+		return Restored{}, fmt.Errorf("%w (while restoring: %v)", held, err)
+	}
+	return Restored{}, err
+}
+
+// A restoration is one call of Restore.
+type restoration struct {
+	copies *Copies
+	grant  coord.Grant
+	req    RestoreRequest
+	temp   string // where copies are downloaded to
+	result Restored
+}
+
+func (r *restoration) run(ctx context.Context) error {
+	dir := filepath.Dir(r.req.Path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	if err := sweepTemps(dir); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	defer removeLedger(r.temp)
+	if err := r.choose(ctx); err != nil {
+		return err
+	}
+	// The directory may by now belong to a later tenure of this replica.
+	if err := r.req.StillHeld(); err != nil {
+		return err
+	}
+	if r.result.Manifest == nil {
+		return clearLedger(r.req.Path)
+	}
+	return placeLedger(r.temp, r.req.Path)
+}
+
+// choose leaves the newest copy that verifies at r.temp and its manifest in the
+// result.
+func (r *restoration) choose(ctx context.Context) error {
+	key := r.grant.Key
+	found, err := r.copies.list(ctx, key, tenantPrefix(key))
+	if err != nil {
+		return err
+	}
+	if newest := found.newest(); newest >= r.grant.Epoch {
+		return rolledBack(r.grant, newest)
+	}
+	line := lineage{
+		listing: found,
+		floor:   r.grant.ForgottenAt,
+		origin:  func(e coord.Epoch) (Origin, error) { return r.copies.readOrigin(ctx, key, e) },
+		try:     func(ref Ref) (bool, error) { return r.try(ctx, ref) },
+	}
+	w, err := line.follow(found.newestClaimed(), 0)
+	if err != nil || w.taken {
+		return err
+	}
+	if w.broken != "" {
+		r.skip(Ref{Epoch: w.epochs[len(w.epochs)-1]}, w.broken)
+	}
+	if w.copies || w.broken != "" {
+		return &coord.RestoreInvalidError{Key: key, Skipped: r.result.Skipped}
+	}
+	return nil
+}
+
+func rolledBack(grant coord.Grant, newest coord.Epoch) error {
+	return &coord.Error{
+		Code:   coord.CodeEpochRolledBack,
+		Op:     "restore",
+		Key:    grant.Key,
+		Detail: fmt.Sprintf("the lease store granted %s, but the copy store has objects of %s", grant.Epoch, newest),
+		Hint:   fmt.Sprintf("the lease store was restored from an older backup or replaced; raise the tenant's epoch above %d", uint64(newest)),
+	}
+}
+
+// try downloads and verifies one copy; a copy that cannot be trusted is noted and
+// not taken.
+func (r *restoration) try(ctx context.Context, ref Ref) (bool, error) {
+	m, err := r.fetch(ctx, ref)
+	if reason, bad := asUntrusted(err); bad {
+		r.skip(ref, reason)
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	r.result.Manifest = &m
+	return true, nil
+}
+
+func (r *restoration) skip(ref Ref, reason string) {
+	r.result.Skipped = append(r.result.Skipped, coord.SkippedCopy{Epoch: ref.Epoch, Seq: ref.Seq, Reason: reason})
+}
+
+func (r *restoration) fetch(ctx context.Context, ref Ref) (Manifest, error) {
+	m, err := r.copies.readManifest(ctx, r.grant.Key, ref)
+	if err != nil {
+		return Manifest{}, err
+	}
+	if err := r.download(ctx, m); err != nil {
+		return Manifest{}, err
+	}
+	events, err := r.req.Verify(ctx, r.temp)
+	switch {
+	case err == nil && events != m.Events:
+		return Manifest{}, untrusted("the image holds %d events, the manifest says %d", events, m.Events)
+	case err == nil:
+		return m, nil
+	case ctx.Err() == nil && errors.Is(err, coord.CodeLedgerInvalid):
+		return Manifest{}, untrusted("%v", err)
+	}
+	return Manifest{}, fmt.Errorf("restore: verify %s: %w", ref, err)
+}
+
+// download leaves the image at r.temp, on disk and with the manifest's size and
+// hash.
+func (r *restoration) download(ctx context.Context, m Manifest) error {
+	if err := removeLedger(r.temp); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	f, err := os.OpenFile(r.temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	defer f.Close()
+	got, err := r.copies.download(ctx, m.Key, imageName(m.Key, m.Ref()), f, m.Size)
+	switch {
+	case errors.Is(err, ErrNotExist):
+		return untrusted("image is missing")
+	case err != nil:
+		return err
+	case got.size > m.Size:
+		return untrusted("image is longer than the %d bytes of the manifest", m.Size)
+	case got.size < m.Size:
+		return untrusted("image has %d bytes, the manifest says %d", got.size, m.Size)
+	case got.sha256 != m.SHA256:
+		return untrusted("image has another SHA-256 than the manifest says")
+	}
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	return nil
+}
