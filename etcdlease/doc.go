@@ -43,6 +43,9 @@
 //     counted from before the request that last moved it, so never later than the
 //     end etcd would have chosen for a lease of its own. Past it Renew refuses and
 //     the owner key is removed, by Renew or by the janitor, whoever is first.
+//     While etcd answers nobody, the lease is not kept alive for others either, so
+//     etcd alone decides: a key whose lease etcd still has when it answers again
+//     goes on.
 //   - Nothing is renewed without a caller. A lease that nobody renews expires,
 //     and the next acquisition makes a new one.
 //

@@ -70,8 +70,8 @@ func (s *Store) nextPass() (time.Duration, bool) {
 	}
 	pause := janitorPause
 	for _, t := range s.mu.tenures {
-		if t.inUse == 0 {
-			pause = min(pause, t.until-now)
+		if left := t.until - now; t.inUse == 0 && left > 0 {
+			pause = min(pause, left)
 		}
 	}
 	return max(pause, time.Millisecond), true
@@ -115,9 +115,7 @@ func (s *Store) dueJobs() []func(context.Context) error {
 		if t.inUse > 0 {
 			continue
 		}
-		if t.over == notOver && now >= t.until {
-			t.over = lapsed
-		}
+		t.lapsesLocked(now)
 		if t.over != notOver || t.moving != nil {
 			jobs = append(jobs, func(ctx context.Context) error { return s.remove(ctx, t) })
 		}
@@ -168,8 +166,8 @@ func (s *Store) removeOver(ctx context.Context, key coord.Key) error {
 	now := s.clock.Now()
 	s.mu.Lock()
 	t := s.mu.tenures[key]
-	if t != nil && t.over == notOver && t.inUse == 0 && now >= t.until {
-		t.over = lapsed
+	if t != nil && t.inUse == 0 {
+		t.lapsesLocked(now)
 	}
 	over := t != nil && t.over != notOver
 	s.mu.Unlock()

@@ -35,6 +35,11 @@ type sharedLease struct {
 	provedAt, end time.Duration
 	gone          bool
 
+	// unsure is set while a round is in flight, and after one that etcd did not
+	// answer until one is answered: meanwhile nobody here knows which of l's keys
+	// would have ended by themselves.
+	unsure bool
+
 	renewing bool   // a goroutine runs rounds
 	next     *round // what callers who ask now will join
 }
@@ -208,6 +213,26 @@ type tenure struct {
 	least time.Duration
 	// moving is the lease the owner key may be on after an unclear answer.
 	moving *sharedLease
+}
+
+// lapsesLocked reports whether t was left out of what keeps its lease alive for
+// longer than its TTL, and marks it. Not being renewed while etcd answers nobody is
+// not being left out.
+func (t *tenure) lapsesLocked(now time.Duration) bool {
+	if t.over == notOver && t.lease != nil && now >= t.until && !t.lease.unsure {
+		t.over = lapsed
+	}
+	return t.over == lapsed
+}
+
+// carryLocked takes every tenure on l over a time in which etcd did not answer: r
+// shows that etcd had not ended them, nor anybody renewed their lease meanwhile.
+func (s *Store) carryLocked(l *sharedLease, r *round) {
+	for _, t := range s.mu.tenures {
+		if t.lease == l && t.over == notOver {
+			t.until = max(t.until, r.sentAt+r.ttl)
+		}
+	}
 }
 
 // lookup returns the tenure if this Store knows it.

@@ -89,9 +89,7 @@ func (s *Store) place(ctx context.Context, t *tenure, ttl, asked time.Duration) 
 func (s *Store) checkLive(ctx context.Context, t *tenure) error {
 	now := s.clock.Now()
 	s.mu.Lock()
-	if t.over == notOver && t.lease != nil && now >= t.until {
-		t.over = lapsed
-	}
+	t.lapsesLocked(now)
 	over := t.over
 	s.mu.Unlock()
 	if over == notOver {
@@ -175,6 +173,7 @@ func (s *Store) extend(ctx context.Context, t *tenure, r *round) (coord.Grant, b
 	if replaced {
 		return coord.Grant{}, true, nil
 	}
+	s.end(t, lapsed)
 	return coord.Grant{}, false, s.checkLive(ctx, t)
 }
 

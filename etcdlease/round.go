@@ -71,15 +71,21 @@ func (s *Store) runRounds(l *sharedLease) {
 			s.mu.Unlock()
 			return
 		}
+		silent := l.unsure // the round before this one was not answered
+		l.unsure = true
 		s.mu.Unlock()
 		s.runRound(l, r)
 		s.mu.Lock()
 		switch {
 		case r.err == nil:
+			l.unsure = false
+			if silent {
+				s.carryLocked(l, r)
+			}
 			l.provedAt = r.sentAt
 			l.end = max(l.end, r.sentAt+r.ttl)
 		case isLeaseGone(r.err):
-			l.gone = true
+			l.gone, l.unsure = true, false
 		}
 		s.mu.Unlock()
 		close(r.done)
