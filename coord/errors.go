@@ -59,6 +59,9 @@ const (
 	// CodeOutcomeUnknown is returned when a write was applied locally but could
 	// not be acknowledged; see [OutcomeUnknownError].
 	CodeOutcomeUnknown Code = "OUTCOME_UNKNOWN"
+	// CodeLedgerBusy is returned when a call waited in vain for its turn to use the
+	// ledger. It had no effect and may be repeated.
+	CodeLedgerBusy Code = "LEDGER_BUSY"
 	// CodeSQLRefused is returned when a statement would leave the tenant's file
 	// or change a setting that copies depend on.
 	CodeSQLRefused Code = "SQL_REFUSED"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,7 +139,7 @@ func TestCheckAllocatesNothing(t *testing.T) {
 	clock := &coordtest.Clock{}
 	l := acquire(t, memlease.New(clock), clock)
 	for range 2 { // open, then shut
-		if n := testing.AllocsPerRun(100, func() { _, _ = l.Check(), l.CheckQuick() }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { _, _ = l.Check(), l.CheckRead() }); n != 0 {
 			t.Errorf("the gate allocates %v times, answering %v", n, l.Check())
 		}
 		clock.Advance(time.Minute)
@@ -336,6 +337,28 @@ func TestForgetRaisesTheFloor(t *testing.T) {
 	wantFenced(t, l.Check(), coord.FenceLost)
 }
 
+// A suspendedClock has stood still in Quick for a while.
+type suspendedClock struct {
+	coordtest.Clock
+	asleep atomic.Int64
+}
+
+func (c *suspendedClock) Quick() time.Duration { return c.Now() - time.Duration(c.asleep.Load()) }
+
+// HL-7: reads notice a suspension within the grace too.
+func TestReadsNoticeSuspension(t *testing.T) {
+	clock := &suspendedClock{}
+	l := acquire(t, memlease.New(clock), clock)
+	if err := l.CheckRead(); err != nil {
+		t.Fatal(err)
+	}
+	clock.asleep.Add(int64(time.Hour))
+	clock.Advance(time.Hour)
+	wantFenced(t, l.Check(), coord.FenceExpired)
+	clock.Advance(time.Millisecond)
+	wantFenced(t, l.CheckRead(), coord.FenceExpired)
+}
+
 func BenchmarkCheck(b *testing.B) {
 	key, err := coord.NewKey("acme", "t-00000000000000000000000000000001")
 	if err != nil {
@@ -345,7 +368,7 @@ func BenchmarkCheck(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for name, check := range map[string]func() error{"full": l.Check, "quick": l.CheckQuick} {
+	for name, check := range map[string]func() error{"full": l.Check, "read": l.CheckRead} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -1,0 +1,203 @@
+package fencing
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/fencing/sqliteuri"
+)
+
+// A Database is one open SQLite file whose every use proves a lease. It is safe
+// for concurrent use.
+//
+// What consumers get from it are ordinary [*sql.DB] handles: the long-lived
+// [Database.DB], and one per callback from [Database.Scoped]. All draw on the same
+// connections. Readers run beside each other and beside a writer. Writers take
+// turns, in the order in which they came: a transaction begins IMMEDIATE, so that one
+// that reads first does not fail when it comes to write. A read-only transaction
+// cannot write, and holds up no writer.
+//
+// What the errors of a call mean:
+//   - a [*coord.FencedError], or whatever else the gate returned: the call had no
+//     effect;
+//   - a [*coord.OutcomeUnknownError], from anything that can commit (Exec, Commit,
+//     QueryRow and Rows of a statement that writes): the write is in
+//     this file, but the lease could not be proved after it, so it must not be
+//     acknowledged;
+//   - [coord.CodeSQLRefused]: the statement would leave the file or change a
+//     setting that copies depend on;
+//   - [coord.CodeLedgerBusy]: the call waited in vain for its turn, and had no effect;
+//   - [coord.CodeHandleClosed]: the handle's time is over;
+//   - [ErrTxAborted]: the transaction had ended before the call;
+//   - anything else is SQLite's own.
+//
+// None of them is taken for a bad connection, so database/sql repeats no call.
+type Database struct {
+	path     string
+	dsn      string
+	gate     Gate
+	opts     DatabaseOptions
+	protects map[string]bool // lower case
+
+	tokens  chan struct{} // one for each connection in use
+	writer  chan struct{} // held by whoever writes
+	done    chan struct{} // closed when closing begins
+	commits atomic.Uint64
+	opened  atomic.Int64 // connections to SQLite
+	images  sync.WaitGroup
+	root    *scope
+
+	mu struct {
+		sync.Mutex
+		closed bool
+		idle   []*rawConn
+		scopes map[*scope]struct{}
+	}
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// OpenDatabase opens the file at path, in WAL mode and with synchronous=FULL,
+// foreign keys on, behind gate. Opening itself needs no lease. Nothing else in
+// this process may open the file until Close: POSIX locks belong to the process, and
+// closing any descriptor of the file drops those of SQLite.
+func OpenDatabase(ctx context.Context, path string, gate Gate, opts *DatabaseOptions) (*Database, error) {
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	if gate == nil {
+		return nil, &coord.Error{Code: coord.CodeOptionsInvalid, Op: "open database", Detail: "a gate is required"}
+	}
+	if err := checkSQLiteVersion(linkedSQLiteVersion()); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	d := &Database{path: path, gate: gate, opts: opts.withDefaults(), protects: make(map[string]bool)}
+	for _, name := range d.opts.Protected {
+		d.protects[strings.ToLower(name)] = true
+	}
+	d.tokens = make(chan struct{}, d.opts.MaxConnections)
+	d.writer = make(chan struct{}, 1)
+	d.done = make(chan struct{})
+	d.mu.scopes = make(map[*scope]struct{})
+	if err := d.openFirst(); err != nil {
+		return nil, err
+	}
+	d.root = d.newScope(nil)
+	d.root.handle.SetConnMaxIdleTime(idleTime)
+	return d, nil
+}
+
+// idleTime is how long the long-lived handle keeps connections that nobody uses.
+const idleTime = time.Minute
+
+// openFirst makes the first connection, which creates the file if it may and
+// which finds out whether the file system can do what WAL mode needs.
+func (d *Database) openFirst() error {
+	mode := "rw"
+	if d.opts.Create {
+		mode = "rwc"
+	}
+	settings := fmt.Sprintf("_busy_timeout=%d&_journal_mode=WAL&_synchronous=FULL&_foreign_keys=1&_stmt_cache_size=%d",
+		d.opts.BusyTimeout.Milliseconds(), statementCache)
+	var err error
+	if d.dsn, err = sqliteuri.File(d.path, "mode="+mode+"&"+settings); err != nil {
+		return err
+	}
+	first, err := d.openRaw()
+	if err != nil {
+		return err
+	}
+	if d.dsn, err = sqliteuri.File(d.path, "mode=rw&"+settings); err != nil {
+		return errors.Join(err, first.close())
+	}
+	first.internal = true
+	mode, err = queryText(first.inner, "PRAGMA journal_mode")
+	first.internal = false
+	if err == nil && mode != "wal" {
+		err = fmt.Errorf("open database: journal mode is %q, not WAL", mode)
+	}
+	if err != nil {
+		return errors.Join(err, first.close())
+	}
+	d.mu.idle = append(d.mu.idle, first)
+	return nil
+}
+
+// DB returns the long-lived handle. It works whenever the gate lets it, statements
+// included, until the database is closed. Closing it closes only the handle.
+func (d *Database) DB() *sql.DB { return d.root.handle }
+
+// Scoped returns a handle for one piece of work, on the same connections, that must
+// pass gate as well; a nil gate always lets it pass. Closing the handle ends
+// everything taken from it that is still open: transactions are rolled back, and
+// connections, statements and result sets that somebody kept refuse with
+// [coord.CodeHandleClosed]. A call that is running is interrupted, and Close waits
+// for it, at most for the close timeout. The caller closes the handle.
+func (d *Database) Scoped(gate Gate) *sql.DB { return d.newScope(gate).handle }
+
+// Path returns the path that the database was opened with.
+func (d *Database) Path() string { return d.path }
+
+// Commits counts the transactions that this Database has committed. Every write
+// that was acknowledged before the call is counted. A copy whose image began after
+// a call that returned n is up to date as long as Commits still returns n.
+func (d *Database) Commits() uint64 { return d.commits.Load() }
+
+// Close ends every handle, as closing a [Database.Scoped] handle does, and closes
+// the file, which merges the write-ahead log into it. It does not need the lease.
+// Close returns an error if calls still ran when the close timeout had passed; their
+// connections are closed when they return. Further calls return what the first did.
+func (d *Database) Close() error {
+	d.closeOnce.Do(func() { d.closeErr = d.close() })
+	return d.closeErr
+}
+
+func (d *Database) close() error {
+	d.mu.Lock()
+	d.mu.closed = true
+	var scopes []*scope
+	for s := range d.mu.scopes {
+		scopes = append(scopes, s)
+	}
+	idle := d.mu.idle
+	d.mu.idle = nil
+	d.mu.Unlock()
+	close(d.done)
+
+	ctx, cancel := context.WithTimeout(context.Background(), d.opts.CloseTimeout)
+	defer cancel()
+	var errs []error
+	for _, s := range scopes {
+		s.shut()
+	}
+	for _, s := range scopes {
+		errs = append(errs, s.end(ctx), s.handle.Close())
+	}
+	d.images.Wait()
+	for _, r := range idle {
+		errs = append(errs, r.close())
+	}
+	return errors.Join(errs...)
+}
+
+// useForImage reports whether the database is open, and if so keeps Close waiting until
+// d.images.Done.
+func (d *Database) useForImage() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mu.closed {
+		return false
+	}
+	d.images.Add(1)
+	return true
+}

@@ -1,0 +1,201 @@
+package fencing
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"time"
+
+	"github.com/mattn/go-sqlite3"
+)
+
+// statementCache is how many compiled statements each connection keeps for calls
+// that pass SQL text.
+const statementCache = 32
+
+// A rawConn is one connection to SQLite, with the pragmas, hooks and authorizer
+// that every connection of a database has. Only whoever holds it, a conn that is
+// inside a call or the pool, touches it; the callbacks of SQLite run
+// inside such a call.
+type rawConn struct {
+	db        *Database
+	inner     *sqlite3.SQLiteConn
+	interrupt driver.StmtExecContext // see stop
+
+	holder *conn // whose gate a commit must pass; nil while the pool has it
+
+	internal bool   // the call is our own, not a consumer's
+	sql      string // text of the consumer's call
+	ownTx    bool   // a consumer has used BEGIN or SAVEPOINT as text here
+	spoiled  bool   // not to be used by anyone else
+
+	// What SQLite's callbacks saw during the current call.
+	event      bool // one of them ran
+	proved     uint64
+	refused    error
+	rolledBack bool
+	denied     string
+}
+
+func (d *Database) openRaw() (*rawConn, error) {
+	inner, err := openSQLite(d.dsn)
+	if err != nil {
+		return nil, err
+	}
+	r := &rawConn{db: d, inner: inner}
+	// It returns no row: one that was left at a row would stay active, and with it
+	// an interrupt that was meant for another.
+	stmt, err := inner.Prepare("SELECT 1 WHERE 0")
+	if err != nil {
+		inner.Close()
+		return nil, fmt.Errorf("prepare a connection: %w", err)
+	}
+	r.interrupt = stmt.(driver.StmtExecContext)
+	inner.RegisterCommitHook(r.onCommit)
+	inner.RegisterRollbackHook(r.onRollback)
+	inner.RegisterAuthorizer(r.authorize)
+	d.opened.Add(1)
+	return r, nil
+}
+
+// openSQLite opens one plain connection.
+func openSQLite(dsn string) (*sqlite3.SQLiteConn, error) {
+	c, err := (&sqlite3.SQLiteDriver{}).Open(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	return c.(*sqlite3.SQLiteConn), nil
+}
+
+func (r *rawConn) close() error {
+	// Otherwise SQLite keeps the files open until the statement is finalized.
+	r.interrupt.(driver.Stmt).Close()
+	err := r.inner.Close()
+	r.db.opened.Add(-1)
+	if err != nil {
+		return fmt.Errorf("close connection: %w", err)
+	}
+	return nil
+}
+
+// run executes SQL of our own. It neither waits for a context nor enters the cache of
+// statements, where a consumer's text would find it.
+func (r *rawConn) run(text string) error {
+	r.internal = true
+	_, err := r.inner.ExecContext(context.Background(), text, nil)
+	r.internal = false
+	return err
+}
+
+// onCommit is the last proof: SQLite asks it inside the commit, and rolls back
+// unless it returns 0.
+func (r *rawConn) onCommit() int {
+	r.event = true
+	if r.holder == nil {
+		return 1
+	}
+	if err := r.holder.scope.check(); err != nil {
+		r.refused = err
+		return 1
+	}
+	r.proved++
+	return 0
+}
+
+func (r *rawConn) onRollback() {
+	r.event = true
+	r.rolledBack = true
+}
+
+// forget clears what the callbacks saw.
+func (r *rawConn) forget() {
+	r.event, r.proved, r.refused, r.rolledBack, r.denied = false, 0, nil, false, ""
+}
+
+// stop makes the call that is running on r, if any, fail soon. It may be called
+// by anyone, and only on a connection that is not used again: an
+// interrupt that comes late hits whatever runs next.
+//
+// The driver interrupts on behalf of a statement whose context has ended, so this
+// starts one under such a context. It waits behind the running call, which
+// the interrupt ends.
+func (r *rawConn) stop() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, _ = r.interrupt.ExecContext(ctx, nil) // its own outcome means nothing
+}
+
+// rollback ends whatever transaction is open. If one stays open the connection is
+// not used again.
+func (r *rawConn) rollback() {
+	if r.inner.AutoCommit() {
+		return
+	}
+	if err := r.run("ROLLBACK"); err != nil || !r.inner.AutoCommit() {
+		r.spoiled = true
+	}
+}
+
+// get returns an idle connection or opens one. When as many are in use as may be
+// it waits for one, until ctx or done ends or the busy timeout has passed.
+func (d *Database) get(ctx context.Context, done <-chan struct{}) (*rawConn, error) {
+	if err := acquire(ctx, d.tokens, done, d.opts.BusyTimeout); err != nil {
+		return nil, fmt.Errorf("wait for a connection: %w", err)
+	}
+	d.mu.Lock()
+	if n := len(d.mu.idle); n > 0 {
+		r := d.mu.idle[n-1]
+		d.mu.idle = d.mu.idle[:n-1]
+		d.mu.Unlock()
+		return r, nil
+	}
+	closed := d.mu.closed
+	d.mu.Unlock()
+	if closed {
+		<-d.tokens
+		return nil, closedError("database")
+	}
+	r, err := d.openRaw()
+	if err != nil {
+		<-d.tokens
+	}
+	return r, err
+}
+
+// put takes back a connection that get returned.
+func (d *Database) put(r *rawConn) error {
+	r.holder = nil
+	r.forget()
+	d.mu.Lock()
+	keep := !d.mu.closed && !r.spoiled && len(d.mu.idle) < d.opts.IdleConnections
+	if keep {
+		d.mu.idle = append(d.mu.idle, r)
+	}
+	d.mu.Unlock()
+	<-d.tokens
+	if keep {
+		return nil
+	}
+	return r.close()
+}
+
+// acquire takes a place in sem, a semaphore of the channel's capacity.
+func acquire(ctx context.Context, sem chan struct{}, done <-chan struct{}, patience time.Duration) error {
+	select {
+	case sem <- struct{}{}:
+		return nil
+	default:
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case sem <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-done:
+		return closedError("handle")
+	case <-timer.C:
+		return busy("for other calls to end", sqlite3.Error{Code: sqlite3.ErrBusy})
+	}
+}

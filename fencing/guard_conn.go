@@ -1,0 +1,341 @@
+package fencing
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mattn/go-sqlite3"
+
+	"github.com/leaseholddb/leasehold/coord"
+)
+
+// The states of a conn. A call enters it (idle to busy) and leaves it (back to
+// idle). Whoever moves it from idle to gone disposes of it; one that is busy at
+// that time is condemned, and the call disposes of it as it leaves.
+const (
+	connIdle int32 = iota
+	connBusy
+	connCondemned
+	connGone
+)
+
+// errInUse is returned to a caller that shares a connection between goroutines,
+// which database/sql never does and a function given to Conn.Raw could.
+var errInUse = errors.New("fencing: the connection is in use by another call")
+
+// A conn is what database/sql, and through Conn.Raw a consumer, holds in place of
+// a connection of the SQLite driver. Each call enters it, proves the lease,
+// and leaves it; cleanup only enters and leaves.
+type conn struct {
+	scope *scope
+	raw   *rawConn
+	state atomic.Int32
+	gone  chan struct{} // closed when raw has been given back
+
+	// The rest belongs to the call that is inside.
+	tx      *tx   // the open transaction that BeginTx began
+	aborted error // why tx is over before its end
+	writing bool  // holds the database's writer
+	rows    *rows // open, the first of a list
+	stmts   *stmt // open, the first of a list
+
+	// stop is held while raw is interrupted, so that it is not closed under the
+	// interrupt.
+	stop struct {
+		sync.Mutex
+		interrupted bool
+		disposed    bool
+	}
+}
+
+func (c *conn) enter() error {
+	if c.state.CompareAndSwap(connIdle, connBusy) {
+		return nil
+	}
+	if c.state.Load() == connBusy {
+		return errInUse
+	}
+	return closedError("handle")
+}
+
+func (c *conn) leave() {
+	if !c.state.CompareAndSwap(connBusy, connIdle) {
+		c.state.Store(connGone)
+		_ = c.dispose()
+	}
+}
+
+// begin enters c for a call of SQL text that needs the lease.
+func (c *conn) begin(text string) error {
+	err := c.admit()
+	if err == nil {
+		c.raw.sql = text
+	}
+	return err
+}
+
+// admit enters c for a call that needs the lease.
+func (c *conn) admit() error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	err := c.scope.checkRead()
+	if err == nil {
+		err = c.aborted
+	}
+	if err != nil {
+		c.leave()
+	}
+	return err
+}
+
+// settle turns what SQLite said into what the caller hears.
+func (c *conn) settle(err error) error {
+	if err == nil && !c.raw.event {
+		return nil
+	}
+	proved, refused, rolledBack, denied := c.raw.proved, c.raw.refused, c.raw.rolledBack, c.raw.denied
+	c.raw.forget()
+	c.scope.db.commits.Add(proved)
+	if c.tx != nil && (proved > 0 || rolledBack) {
+		c.aborted = txAborted(err)
+	}
+	if refused == nil && proved > 0 {
+		refused = c.scope.check()
+	}
+	switch {
+	case refused != nil && proved > 0:
+		return &coord.OutcomeUnknownError{Cause: refused}
+	case refused != nil:
+		return refused
+	case denied != "" && err != nil:
+		return refuse(denied, err)
+	case isBusy(err):
+		return busy("for the lock of the file", err)
+	}
+	return err
+}
+
+// claimWriter waits for c's turn to write, unless c has it or a transaction is
+// open that either has it or must not have it. The wait is only a courtesy: SQLite's own
+// lock is what keeps two writers apart.
+func (c *conn) claimWriter(ctx context.Context) (claimed bool, err error) {
+	if c.writing || c.tx != nil || c.raw.ownTx && !c.raw.inner.AutoCommit() {
+		return false, nil
+	}
+	if err := acquire(ctx, c.scope.db.writer, c.scope.done, c.scope.db.opts.BusyTimeout); err != nil {
+		// After a long wait the lease is the better reason.
+		if fenced := c.scope.check(); fenced != nil {
+			return false, fenced
+		}
+		return false, err
+	}
+	c.writing = true
+	return true, nil
+}
+
+func (c *conn) yieldWriter() {
+	if c.writing {
+		c.writing = false
+		<-c.scope.db.writer
+	}
+}
+
+// ExecContext implements driver.ExecerContext.
+func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if err := c.begin(query); err != nil {
+		return nil, err
+	}
+	defer c.leave()
+	if c.tx == nil && looksLikeWrite(query) {
+		claimed, err := c.claimWriter(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if claimed {
+			defer c.yieldWriter()
+		}
+	}
+	result, err := c.raw.inner.ExecContext(ctx, query, args)
+	if err = c.settle(err); err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+// QueryContext implements driver.QueryerContext.
+func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if err := c.begin(query); err != nil {
+		return nil, err
+	}
+	defer c.leave()
+	claimed, err := false, error(nil)
+	if c.tx == nil && looksLikeWrite(query) {
+		if claimed, err = c.claimWriter(ctx); err != nil {
+			return nil, err
+		}
+	}
+	inner, err := c.raw.inner.QueryContext(ctx, query, args)
+	return c.newRows(inner, err, claimed)
+}
+
+// newRows settles the first step, which the driver has taken already. A statement
+// that writes holds the writer until its rows are closed, because that is when it
+// commits.
+func (c *conn) newRows(inner driver.Rows, err error, claimed bool) (driver.Rows, error) {
+	failed, wrote := err != nil, c.raw.proved > 0
+	if err = c.settle(err); err != nil {
+		if !failed {
+			inner.Close()
+		}
+		if claimed {
+			c.yieldWriter()
+		}
+		return nil, err
+	}
+	r := &rows{c: c, inner: inner.(*sqlite3.SQLiteRows), claimed: claimed, wrote: wrote, next: c.rows}
+	if c.rows != nil {
+		c.rows.prev = r
+	}
+	c.rows = r
+	return r, nil
+}
+
+// PrepareContext implements driver.ConnPrepareContext.
+func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	if err := c.begin(query); err != nil {
+		return nil, err
+	}
+	defer c.leave()
+	inner, err := c.raw.inner.PrepareContext(ctx, query)
+	if err := c.settle(err); err != nil {
+		return nil, err
+	}
+	s := &stmt{c: c, inner: inner.(*sqlite3.SQLiteStmt), text: query, writes: looksLikeWrite(query), next: c.stmts}
+	if c.stmts != nil {
+		c.stmts.prev = s
+	}
+	c.stmts = s
+	return s, nil
+}
+
+// BeginTx implements driver.ConnBeginTx. SQLite's transactions are serializable,
+// which is what every isolation level allows.
+func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	if err := c.admit(); err != nil {
+		return nil, err
+	}
+	defer c.leave()
+	if c.tx != nil {
+		return nil, errors.New("fencing: a transaction is open on this connection")
+	}
+	t := &tx{c: c, readOnly: opts.ReadOnly}
+	if err := t.open(ctx); err != nil {
+		return nil, err
+	}
+	c.tx = t
+	return t, nil
+}
+
+// Ping implements driver.Pinger.
+func (c *conn) Ping(context.Context) error {
+	if err := c.admit(); err != nil {
+		return err
+	}
+	c.leave()
+	return nil
+}
+
+// ResetSession implements driver.SessionResetter. A connection that was taken back
+// while the pool had it was not used since, so the pool may try another one.
+func (c *conn) ResetSession(context.Context) error {
+	if c.state.Load() != connIdle {
+		return driver.ErrBadConn
+	}
+	return nil
+}
+
+// IsValid implements driver.Validator. The pool asks it about every connection
+// that comes back, so this is where one loses what was left open on it.
+func (c *conn) IsValid() bool {
+	if c.enter() != nil {
+		return false
+	}
+	defer c.leave()
+	c.tidy()
+	return !c.raw.spoiled
+}
+
+func (c *conn) tidy() {
+	for c.rows != nil {
+		_ = c.rows.close()
+	}
+	if c.tx != nil {
+		c.tx.finish()
+	}
+	if c.raw.ownTx {
+		c.raw.rollback()
+	}
+	if c.raw.event {
+		_ = c.settle(nil) // counts what a result set committed as it closed
+	}
+}
+
+// Close implements driver.Conn. It gives the connection back.
+func (c *conn) Close() error {
+	if c.state.CompareAndSwap(connIdle, connGone) {
+		return c.dispose()
+	}
+	c.state.CompareAndSwap(connBusy, connCondemned)
+	return nil
+}
+
+// condemn is Close for somebody who is not the pool: it reports false if a call is
+// inside, or is just disposing of c.
+func (c *conn) condemn() bool {
+	if c.state.CompareAndSwap(connIdle, connGone) {
+		_ = c.dispose()
+		return true
+	}
+	c.state.CompareAndSwap(connBusy, connCondemned)
+	return false
+}
+
+// dispose ends everything that is open and gives raw back to the database.
+func (c *conn) dispose() error {
+	c.stop.Lock()
+	c.stop.disposed = true
+	c.raw.spoiled = c.raw.spoiled || c.stop.interrupted
+	c.stop.Unlock()
+	c.tidy()
+	for c.stmts != nil {
+		_ = c.stmts.close()
+	}
+	c.raw.rollback()
+	c.yieldWriter()
+	err := c.scope.db.put(c.raw)
+	c.scope.returned(c)
+	close(c.gone)
+	return err
+}
+
+// writeWords begin the statements that write. The list decides only who waits in
+// line; see claimWriter.
+var writeWords = [...]string{"INSERT", "UPDATE", "DELETE", "REPLACE", "CREATE", "DROP", "ALTER"}
+
+func looksLikeWrite(text string) bool {
+	text = strings.TrimLeft(text, " \t\r\n")
+	if strings.HasPrefix(text, "SELECT") {
+		return false // sooner
+	}
+	for _, word := range writeWords {
+		if len(text) > len(word) && strings.EqualFold(text[:len(word)], word) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,215 @@
+package fencing
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"reflect"
+
+	"github.com/mattn/go-sqlite3"
+
+	"github.com/leaseholddb/leasehold/coord"
+)
+
+// A stmt is a prepared statement.
+type stmt struct {
+	c          *conn
+	inner      *sqlite3.SQLiteStmt // nil once closed
+	text       string
+	writes     bool
+	prev, next *stmt
+}
+
+// NumInput implements driver.Stmt.
+func (s *stmt) NumInput() int {
+	if s.c.enter() != nil {
+		return -1 // unknown; the call that follows says why
+	}
+	defer s.c.leave()
+	if s.inner == nil {
+		return -1
+	}
+	return s.inner.NumInput()
+}
+
+// ExecContext implements driver.StmtExecContext.
+func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	c := s.c
+	if err := c.begin(s.text); err != nil {
+		return nil, err
+	}
+	defer c.leave()
+	if s.inner == nil {
+		return nil, errStmtClosed
+	}
+	if s.writes && c.tx == nil {
+		claimed, err := c.claimWriter(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if claimed {
+			defer c.yieldWriter()
+		}
+	}
+	result, err := s.inner.ExecContext(ctx, args)
+	if err = c.settle(err); err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+// QueryContext implements driver.StmtQueryContext.
+func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	c := s.c
+	if err := c.begin(s.text); err != nil {
+		return nil, err
+	}
+	defer c.leave()
+	if s.inner == nil {
+		return nil, errStmtClosed
+	}
+	claimed, err := false, error(nil)
+	if s.writes && c.tx == nil {
+		if claimed, err = c.claimWriter(ctx); err != nil {
+			return nil, err
+		}
+	}
+	inner, err := s.inner.QueryContext(ctx, args)
+	return c.newRows(inner, err, claimed)
+}
+
+var errStmtClosed = errors.New("fencing: the statement is closed")
+
+// Close implements driver.Stmt; it needs no lease.
+func (s *stmt) Close() error {
+	if s.c.enter() != nil {
+		return nil // closed with its connection
+	}
+	defer s.c.leave()
+	return s.close()
+}
+
+func (s *stmt) close() error {
+	if s.inner == nil {
+		return nil
+	}
+	if s.prev != nil {
+		s.prev.next = s.next
+	} else {
+		s.c.stmts = s.next
+	}
+	if s.next != nil {
+		s.next.prev = s.prev
+	}
+	inner := s.inner
+	s.inner, s.prev, s.next = nil, nil, nil
+	return inner.Close()
+}
+
+// A rows is an open result set.
+type rows struct {
+	c          *conn
+	inner      *sqlite3.SQLiteRows // nil once closed
+	columns    []string
+	claimed    bool // holds the database's writer for this
+	wrote      bool // an earlier statement of the same text has committed
+	prev, next *rows
+}
+
+// Columns implements driver.Rows. Names are not data and need no lease.
+func (r *rows) Columns() []string {
+	if r.columns == nil && r.c.enter() == nil {
+		if r.inner != nil {
+			r.columns = r.inner.Columns()
+		}
+		r.c.leave()
+	}
+	return r.columns
+}
+
+// Next implements driver.Rows. The step it takes may commit, if the statement
+// writes.
+func (r *rows) Next(dest []driver.Value) error {
+	c := r.c
+	if err := c.admit(); err != nil {
+		if r.wrote {
+			// Fenced would promise that the call changed nothing.
+			return &coord.OutcomeUnknownError{Cause: err}
+		}
+		return err
+	}
+	if r.inner == nil {
+		c.leave()
+		return errRowsClosed
+	}
+	err := r.inner.Next(dest)
+	if err != nil || c.raw.event {
+		err = c.settle(err)
+	}
+	c.leave()
+	return err
+}
+
+var errRowsClosed = errors.New("fencing: the result set is closed")
+
+// Close implements driver.Rows. It needs no lease; but a statement that writes and
+// was not read to its end commits here, and that does.
+func (r *rows) Close() error {
+	c := r.c
+	if c.enter() != nil {
+		return nil // closed with its connection
+	}
+	defer c.leave()
+	return c.settle(r.close())
+}
+
+func (r *rows) close() error {
+	if r.inner == nil {
+		return nil
+	}
+	if r.prev != nil {
+		r.prev.next = r.next
+	} else {
+		r.c.rows = r.next
+	}
+	if r.next != nil {
+		r.next.prev = r.prev
+	}
+	inner := r.inner
+	r.inner, r.prev, r.next = nil, nil, nil
+	err := inner.Close()
+	if r.claimed {
+		r.c.yieldWriter()
+	}
+	return err
+}
+
+// ColumnTypeDatabaseTypeName implements driver.RowsColumnTypeDatabaseTypeName.
+func (r *rows) ColumnTypeDatabaseTypeName(i int) string {
+	name := ""
+	r.describe(func(inner *sqlite3.SQLiteRows) { name = inner.ColumnTypeDatabaseTypeName(i) })
+	return name
+}
+
+// ColumnTypeNullable implements driver.RowsColumnTypeNullable.
+func (r *rows) ColumnTypeNullable(i int) (nullable, ok bool) {
+	r.describe(func(inner *sqlite3.SQLiteRows) { nullable, ok = inner.ColumnTypeNullable(i) })
+	return nullable, ok
+}
+
+// ColumnTypeScanType implements driver.RowsColumnTypeScanType.
+func (r *rows) ColumnTypeScanType(i int) reflect.Type {
+	t := reflect.TypeFor[any]()
+	r.describe(func(inner *sqlite3.SQLiteRows) { t = inner.ColumnTypeScanType(i) })
+	return t
+}
+
+func (r *rows) describe(what func(*sqlite3.SQLiteRows)) {
+	if r.c.enter() != nil {
+		return
+	}
+	defer r.c.leave()
+	if r.inner != nil {
+		what(r.inner)
+	}
+}

@@ -1,0 +1,142 @@
+package fencing
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/mattn/go-sqlite3"
+
+	"github.com/leaseholddb/leasehold/fencing/sqliteuri"
+)
+
+const (
+	imageStep  = 512                  // pages copied between two looks at the context
+	imagePause = 5 * time.Millisecond // after a step that found something locked
+)
+
+// Image writes a consistent, page-exact copy of the database to a new file at
+// destPath and returns when the file and its directory entry are on disk. It holds
+// every transaction that was acknowledged before the call, and no part of any other.
+//
+// Writers go on meanwhile; the image is of one moment, so constant writes do not
+// make it start again. It needs no lease and passes no gate: the
+// caller proves the lease when the image is used. Image fails if destPath exists, and
+// leaves no file behind when it fails. Closing the database ends it.
+func (d *Database) Image(ctx context.Context, destPath string) error {
+	if !d.useForImage() {
+		return closedError("database")
+	}
+	defer d.images.Done()
+	f, err := os.OpenFile(destPath, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("image: %w", err)
+	}
+	if err = f.Close(); err == nil {
+		err = d.copyTo(ctx, destPath)
+	}
+	if err == nil {
+		err = syncFile(destPath)
+	}
+	if err == nil {
+		err = syncFile(filepath.Dir(destPath))
+	}
+	if err != nil {
+		return fmt.Errorf("image: %w", errors.Join(err, os.Remove(destPath)))
+	}
+	return nil
+}
+
+// copyTo copies over a connection of its own, so that it waits for no consumer.
+func (d *Database) copyTo(ctx context.Context, destPath string) (err error) {
+	src, err := openSQLite(d.dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	// A journal would only serve to undo a copy that is removed if it fails.
+	dsn, err := sqliteuri.File(destPath, "mode=rw&_journal_mode=OFF&_synchronous=OFF")
+	if err != nil {
+		return err
+	}
+	dest, err := openSQLite(dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dest.Close()) }()
+	// The read transaction stays at one moment from its first read on. Without it
+	// every commit between two steps would start the copy again.
+	if _, err := src.ExecContext(context.Background(), "BEGIN", nil); err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	if _, err := queryText(src, "SELECT count(*) FROM sqlite_schema"); err != nil {
+		return err
+	}
+	backup, err := dest.Backup("main", src, "main")
+	if err != nil {
+		return fmt.Errorf("begin copying: %w", err)
+	}
+	err = d.step(ctx, backup)
+	return errors.Join(err, backup.Finish())
+}
+
+func (d *Database) step(ctx context.Context, backup *sqlite3.SQLiteBackup) error {
+	for remaining := -1; ; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-d.done:
+			return closedError("database")
+		default:
+		}
+		done, err := backup.Step(imageStep)
+		if err != nil {
+			return fmt.Errorf("copy pages: %w", err)
+		}
+		if done {
+			return nil
+		}
+		if backup.Remaining() == remaining {
+			pause(ctx, imagePause)
+		}
+		remaining = backup.Remaining()
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// syncFile makes a file, or a directory's entries, durable.
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// queryText returns the first column of the only row that text has, as text.
+func queryText(c *sqlite3.SQLiteConn, text string) (string, error) {
+	rows, err := c.QueryContext(context.Background(), text, nil)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", text, err)
+	}
+	defer rows.Close()
+	row := newRow(rows)
+	if err := rows.Next(row); err != nil {
+		return "", fmt.Errorf("%s: %w", text, err)
+	}
+	return fmt.Sprint(row[0]), nil
+}
+
+func newRow(rows driver.Rows) []driver.Value { return make([]driver.Value, len(rows.Columns())) }
