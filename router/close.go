@@ -1,0 +1,155 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/leaseholddb/leasehold/coord"
+)
+
+// A CloseError names the tenants that [Router.Close] could not hand off cleanly.
+type CloseError struct {
+	Tenants []TenantError // in opening order
+}
+
+// A TenantError says why a tenant's handoff failed. With
+// [coord.CodeLeaseStoreUnavailable] every write is in the final copy and only the
+// lease could not be given back; with anything else, writes since the last
+// committed copy are lost.
+type TenantError struct {
+	Key coord.Key
+	Err error
+}
+
+// Error names the tenants with their reasons.
+func (e *CloseError) Error() string {
+	parts := make([]string, 0, len(e.Tenants))
+	for _, t := range e.Tenants {
+		parts = append(parts, fmt.Sprintf("%s: %v", t.Key, t.Err))
+	}
+	return fmt.Sprintf("%d tenants could not be handed off: %s", len(e.Tenants), strings.Join(parts, "; "))
+}
+
+// Unwrap returns the reasons.
+func (e *CloseError) Unwrap() []error {
+	all := make([]error, 0, len(e.Tenants))
+	for _, t := range e.Tenants {
+		all = append(all, t.Err)
+	}
+	return all
+}
+
+// Close refuses new opens with [coord.CodeRouterClosed], undoes those under way,
+// hands every tenant off, several at a time, and ends everything the router
+// started. What cannot be handed off is abandoned at the end, so that no lease
+// outlives the router; a [*CloseError] names those tenants. When ctx ends, what
+// is still draining is abandoned at once. Further calls wait for the first and return its result.
+func (r *Router) Close(ctx context.Context) error {
+	r.closeOnce.Do(func() {
+		r.closeErr = r.close(ctx)
+		close(r.closed)
+	})
+	<-r.closed
+	return r.closeErr
+}
+
+func (r *Router) close(ctx context.Context) error {
+	r.mu.Lock()
+	r.mu.closing = true
+	tenants := slices.Clone(r.mu.order)
+	r.mu.Unlock()
+	r.stopOpening()
+
+	failures := make([]error, len(tenants))
+	lanes := make(chan struct{}, r.opts.CloseConcurrency)
+	var all sync.WaitGroup
+	for i, t := range tenants {
+		lanes <- struct{}{}
+		all.Go(func() {
+			defer func() { <-lanes }()
+			failures[i] = r.closeTenant(ctx, t)
+		})
+	}
+	all.Wait()
+	r.background.Wait()
+	r.events.close()
+	r.awaitObserver()
+
+	closeErr := &CloseError{}
+	for i, err := range failures {
+		if err != nil {
+			closeErr.Tenants = append(closeErr.Tenants, TenantError{Key: tenants[i].key, Err: err})
+		}
+	}
+	if len(closeErr.Tenants) > 0 {
+		return closeErr
+	}
+	return nil
+}
+
+// closeTenant returns nil if every acknowledged write of the tenant is in a
+// committed copy and its lease was given back, or if the tenant was not this
+// replica's to hand off any more.
+func (r *Router) closeTenant(ctx context.Context, t *tenant) error {
+	<-t.opened // bounded: openings are being undone
+	h := t.handle
+	if h == nil {
+		return nil
+	}
+	err := h.handOffAtLast(ctx)
+	if err == nil {
+		return nil
+	}
+	if abandoned := h.Abandon(ctx); errors.Is(abandoned, coord.CodeDraining) {
+		r.opts.Logger.Error("a forget outlasted the closing", zap.Stringer("tenant", t.key))
+	}
+	return err
+}
+
+// handOffAtLast waits for a handoff or a forget that somebody else began, no
+// longer than a drain may take, and hands off what serves again after it.
+func (h *Handle) handOffAtLast(ctx context.Context) error {
+	timer := h.router.opts.Clock.NewTimer(h.router.opts.DrainTimeout)
+	defer timer.Stop()
+	for {
+		changed := h.changes()
+		err := h.Handoff(ctx)
+		switch {
+		case errors.Is(err, coord.CodeHandleClosed):
+			<-h.gone
+			return nil
+		case !errors.Is(err, coord.CodeDraining):
+			return err
+		}
+		select {
+		case <-changed:
+		case <-h.gone:
+			return nil
+		case <-ctx.Done():
+			return err
+		case <-timer.C():
+			return err
+		}
+	}
+}
+
+// observerGrace bounds how long Close waits for an observer to take the last
+// events.
+const observerGrace = 2 * time.Second
+
+func (r *Router) awaitObserver() {
+	timer := r.opts.Clock.NewTimer(observerGrace)
+	defer timer.Stop()
+	select {
+	case <-r.events.done:
+	case <-timer.C():
+		r.opts.Logger.Warn("the observer did not take the last events in time")
+	}
+}

@@ -1,0 +1,38 @@
+// Package router opens tenants on one replica: it acquires the lease, restores
+// the newest trusted copy, serves the ledger, copies it, and gives it up, by a
+// handoff that loses nothing, by abandoning it, or because the lease was lost.
+//
+// # A tenure
+//
+//	          ┌──────── drain timed out, flush failed ────────┐
+//	          ▼                                               │
+//	Open ─▶ serving ──Handoff──▶ draining ──idle──▶ flushing ──┴─copied─▶ closed
+//	          │                     │                  │
+//	          ├──Forget──▶ forgetting ─────────────────┼──────▶ closed
+//	          └──Abandon, lease lost ──────────────────┴──────▶ closed
+//
+// Opening is: acquire the lease at a new epoch; restore what the newest claimed
+// epoch left, or create a new ledger if nothing ever was; claim the epoch in the
+// copy store; prove once more that the lease is held; serve. From then on nothing
+// that an earlier owner still uploads can become the tenant's state.
+//
+// serving: [Handle.Run] and [Handle.DB] work. draining: new calls of Run are
+// refused with [coord.CodeDraining], those running finish and are acknowledged.
+// flushing: nothing can be written any more and the final copy is made.
+// forgetting: like draining, but everything is deleted instead of copied. closed:
+// the handle is over for good; [Handle.Err] says why. The lease is renewed in the
+// background from the grant until the handle is closed, in every state.
+//
+// # What is acknowledged
+//
+// Run proves the lease before and after the work. A call that returned nil is
+// acknowledged: it survives a handoff, and a crash if a copy was committed after
+// it. Work that ended behind the fence gets a [coord.OutcomeUnknownError].
+//
+// # Goroutines and locks
+//
+// A [Router] owns one goroutine per opening and two per open tenant (renewal and
+// periodic copies), and one that delivers events. [Router.Close] ends and joins
+// all of them. Locks are taken in the order Router, Handle; none is held across
+// I/O.
+package router

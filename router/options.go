@@ -1,0 +1,143 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/copystore"
+	"github.com/leaseholddb/leasehold/fencing"
+)
+
+// The defaults of [Options].
+const (
+	DefaultLeaseTTL         = 10 * time.Second
+	DefaultLeaseMargin      = 2 * time.Second
+	DefaultDrainTimeout     = 120 * time.Second
+	DefaultStoreTimeout     = 5 * time.Second
+	DefaultCloseConcurrency = 8
+	DefaultKeepCopies       = 3
+
+	// minRenewEvery keeps very short TTLs from busying the lease store.
+	minRenewEvery = 50 * time.Millisecond
+)
+
+// Options configure a [Router]. What is marked required has no default; every
+// other zero field means its named default.
+type Options struct {
+	// ReplicaID is the owner's name in leases and copies. Required, and unique
+	// per incarnation: a process that restarts under its old name could not be
+	// told from its former self.
+	ReplicaID string
+	// StateRoot is the directory for local ledgers. Required. Only one router may
+	// use it; what it holds of a tenant is replaced whenever the tenant is opened.
+	StateRoot string
+	// Leases decides who owns a tenant. Required.
+	Leases coord.LeaseStore
+	// Copies keeps the durable copies. Required, and shared by all replicas.
+	Copies copystore.Store
+
+	// LeaseTTL is how long a crashed owner keeps others out.
+	LeaseTTL time.Duration
+	// LeaseMargin is how long before the TTL ends the owner stops acknowledging;
+	// see [fencing.LeaseOptions]. Zero means [DefaultLeaseMargin], or a fifth of
+	// LeaseTTL if that is less.
+	LeaseMargin time.Duration
+	// RenewEvery is the time between renewals that succeed; failures are retried
+	// sooner. Zero means a third of LeaseTTL, at least 50 ms.
+	RenewEvery time.Duration
+	// SnapshotEvery is the time between periodic copies. Zero means none: a crash
+	// then loses everything since the last explicit copy or handoff.
+	SnapshotEvery time.Duration
+	// DrainTimeout bounds how long a handoff or a forget waits for running work.
+	DrainTimeout time.Duration
+	// StoreTimeout bounds each request to the lease store other than renewals,
+	// which are bounded by what is left until the fence.
+	StoreTimeout time.Duration
+
+	// CopyTimeout bounds each small request to the copy store, and
+	// CopyStallTimeout how long the transfer of an image may stand still; zero
+	// means the defaults of [copystore.Options].
+	CopyTimeout, CopyStallTimeout time.Duration
+
+	// MaxTenants caps the tenants that are open or being opened. Zero: no cap.
+	MaxTenants int
+	// CloseConcurrency is how many tenants Close hands off at once.
+	CloseConcurrency int
+	// KeepCopies is how many of the newest committed copies of a tenant are kept.
+	KeepCopies int
+
+	// Clock is what fences are measured on; nil means [coord.SystemClock].
+	Clock coord.Clock
+	// Observer is called with every [Event], one at a time, in order. It may
+	// block or panic: later events wait or are dropped, tenants are not affected.
+	Observer func(Event)
+	// Logger is silent while all is well; nil means no logs.
+	Logger *zap.Logger
+}
+
+// withDefaults fills what was left zero, replacing nothing that was set.
+func (o Options) withDefaults() Options {
+	setDefault(&o.LeaseTTL, DefaultLeaseTTL)
+	setDefault(&o.LeaseMargin, min(DefaultLeaseMargin, o.LeaseTTL/5))
+	setDefault(&o.RenewEvery, max(minRenewEvery, o.LeaseTTL/3))
+	setDefault(&o.DrainTimeout, DefaultDrainTimeout)
+	setDefault(&o.StoreTimeout, DefaultStoreTimeout)
+	setDefault(&o.CloseConcurrency, DefaultCloseConcurrency)
+	setDefault(&o.KeepCopies, DefaultKeepCopies)
+	if o.Clock == nil {
+		o.Clock = coord.SystemClock()
+	}
+	if o.Observer == nil {
+		o.Observer = func(Event) {}
+	}
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	return o
+}
+
+func setDefault[T comparable](field *T, value T) {
+	if *field == *new(T) {
+		*field = value
+	}
+}
+
+// validate names every violation, after the defaults were filled in.
+func (o Options) validate() error {
+	var all []error
+	demand := func(ok bool, format string, args ...any) {
+		if !ok {
+			all = append(all, fmt.Errorf(format, args...))
+		}
+	}
+	if err := coord.ValidateOwner(o.ReplicaID); err != nil {
+		all = append(all, fmt.Errorf("ReplicaID: %w", err))
+	}
+	demand(o.StateRoot != "", "StateRoot is empty")
+	demand(o.Leases != nil, "Leases is nil")
+	demand(o.Copies != nil, "Copies is nil")
+	if err := o.lease().Validate(); err != nil {
+		all = append(all, err)
+	}
+	demand(o.RenewEvery > 0, "RenewEvery must be positive, not %v", o.RenewEvery)
+	demand(o.RenewEvery < o.LeaseTTL-o.LeaseMargin, "RenewEvery (%v) must be less than LeaseTTL − LeaseMargin (%v)", o.RenewEvery, o.LeaseTTL-o.LeaseMargin)
+	demand(o.SnapshotEvery >= 0, "SnapshotEvery must not be negative")
+	demand(o.DrainTimeout > 0, "DrainTimeout must be positive, not %v", o.DrainTimeout)
+	demand(o.StoreTimeout > 0, "StoreTimeout must be positive, not %v", o.StoreTimeout)
+	demand(o.CopyTimeout >= 0 && o.CopyStallTimeout >= 0, "CopyTimeout and CopyStallTimeout must not be negative")
+	demand(o.MaxTenants >= 0, "MaxTenants must not be negative")
+	demand(o.CloseConcurrency > 0, "CloseConcurrency must be positive, not %d", o.CloseConcurrency)
+	demand(o.KeepCopies > 0, "KeepCopies must be positive, not %d", o.KeepCopies)
+	if len(all) > 0 {
+		return &coord.Error{Code: coord.CodeOptionsInvalid, Op: "router options", Err: errors.Join(all...)}
+	}
+	return nil
+}
+
+func (o Options) lease() fencing.LeaseOptions {
+	return fencing.LeaseOptions{TTL: o.LeaseTTL, Margin: o.LeaseMargin, Clock: o.Clock}
+}

@@ -1,0 +1,91 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/leaseholddb/leasehold/coord"
+)
+
+// minRenewTimeout keeps the last attempts before the fence from being so short
+// that a healthy store could not answer them.
+const minRenewTimeout = 100 * time.Millisecond
+
+// renewLoop renews the lease until the tenure ends. Failures are retried after an
+// ever shorter part of what is left until the fence, and on and on behind it,
+// since a renewal may still resume the tenure.
+func (h *Handle) renewLoop() {
+	wait := h.router.opts.RenewEvery
+	for h.sleep(wait) {
+		err := h.renewOnce()
+		switch {
+		case h.ctx.Err() != nil:
+			return
+		case err == nil:
+			h.emit(Event{Kind: EventRenewed})
+			wait = h.router.opts.RenewEvery
+		case errors.Is(err, coord.CodeLeaseLost):
+			h.lose()
+			return
+		default:
+			h.emit(Event{Kind: EventRenewFailed, Code: coord.CodeOf(err)})
+			wait = h.retryAfter()
+			h.log().Warn("lease renewal failed", zap.Duration("until_fence", h.lease.Remaining()), zap.Duration("retry_in", wait), zap.Error(err))
+		}
+	}
+}
+
+// renewOnce bounds one renewal by half of what is left until the fence, so that a
+// store that never answers leaves time for another attempt.
+func (h *Handle) renewOnce() error {
+	timeout := h.router.opts.RenewEvery
+	if left := h.lease.Remaining(); left > 0 {
+		timeout = max(minRenewTimeout, left/2)
+	}
+	ctx, cancel := context.WithTimeout(h.ctx, timeout)
+	defer cancel()
+	return h.lease.Renew(ctx)
+}
+
+// retryAfter goes by what is left until the fence, and behind it by the margin:
+// for about that long the store still has the lease, and may yet renew it.
+func (h *Handle) retryAfter() time.Duration {
+	left := h.lease.Remaining()
+	if left <= 0 {
+		left = h.router.opts.LeaseMargin
+	}
+	return min(h.router.opts.RenewEvery, max(minRenewEvery, left/4))
+}
+
+// sleep returns false if the tenure ended first.
+func (h *Handle) sleep(d time.Duration) bool {
+	timer := h.router.opts.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return true
+	case <-h.ctx.Done():
+		return false
+	}
+}
+
+// lose ends the tenure because the store said that it is over.
+func (h *Handle) lose() {
+	ended, ok := h.end(h.lease.Ended(), StateOpening, StateServing, StateDraining, StateFlushing, StateForgetting)
+	if !ok {
+		return
+	}
+	h.emit(Event{Kind: EventLost})
+	h.log().Warn("lease lost")
+	if ended == StateOpening {
+		return // the opening notices and takes the handle apart
+	}
+	// Not here: the renewal loop is one of the goroutines to be joined.
+	h.router.background.Go(func() {
+		h.dismantle()
+		h.vacate()
+	})
+}
