@@ -1,0 +1,189 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/leaseholddb/leasehold/cmd/replica/internal/httpapi"
+	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/router"
+)
+
+// A config is everything that can be set about a serving replica.
+type config struct {
+	Listen    string
+	Advertise string
+	Name      string
+	StateDir  string
+
+	Etcd             []string
+	EtcdPrefix       string
+	EtcdCA           string
+	EtcdCert         string
+	EtcdKey          string
+	EtcdUser         string
+	EtcdPasswordFile string
+
+	EmbeddedEtcdClient string
+	EmbeddedEtcdPeer   string
+
+	Copies     string
+	KeepCopies int
+
+	LeaseTTL         time.Duration
+	LeaseMargin      time.Duration // 0: the router's default
+	SnapshotEvery    time.Duration
+	DrainTimeout     time.Duration
+	MaxTenants       int
+	CloseConcurrency int
+
+	BodyTimeout time.Duration
+}
+
+const (
+	defaultListen             = "127.0.0.1:8420"
+	defaultStateDir           = "leasehold-data"
+	defaultEtcdPrefix         = "/leasehold/"
+	defaultEmbeddedEtcdClient = "127.0.0.1:2379"
+	defaultEmbeddedEtcdPeer   = "127.0.0.1:2380"
+	defaultSnapshotEvery      = 30 * time.Second
+
+	copiesBase = "copies" // under the state directory, if --copies is not set
+	etcdBase   = "etcd"   // under the state directory, for an embedded etcd
+)
+
+func defaultConfig() *config {
+	return &config{
+		Listen:             defaultListen,
+		Name:               defaultName(),
+		StateDir:           defaultStateDir,
+		EtcdPrefix:         defaultEtcdPrefix,
+		EmbeddedEtcdClient: defaultEmbeddedEtcdClient,
+		EmbeddedEtcdPeer:   defaultEmbeddedEtcdPeer,
+		KeepCopies:         router.DefaultKeepCopies,
+		LeaseTTL:           router.DefaultLeaseTTL,
+		SnapshotEvery:      defaultSnapshotEvery,
+		DrainTimeout:       router.DefaultDrainTimeout,
+		CloseConcurrency:   router.DefaultCloseConcurrency,
+		BodyTimeout:        httpapi.DefaultBodyTimeout,
+	}
+}
+
+func (c *config) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&c.Listen, "listen", c.Listen, "`ADDRESS` to serve HTTP on; loopback only, port 0 for a free one")
+	f.StringVar(&c.Advertise, "advertise", "", "`URL` at which other replicas reach this one (default http://<listen address>)")
+	f.StringVar(&c.Name, "name", c.Name, "`NAME` that the replica's id begins with; each start adds a suffix of its own")
+	f.StringVar(&c.StateDir, "state-dir", c.StateDir, "`DIR` for local ledgers; one replica at a time")
+	f.StringSliceVar(&c.Etcd, "etcd", nil, "`ENDPOINTS` of an etcd, separated by commas (default an embedded one)")
+	f.StringVar(&c.EtcdPrefix, "etcd-prefix", c.EtcdPrefix, "`PREFIX` of every key in etcd")
+	f.StringVar(&c.EtcdCA, "etcd-ca", "", "PEM `FILE` of the authority for etcd's certificate")
+	f.StringVar(&c.EtcdCert, "etcd-cert", "", "PEM `FILE` of this client's certificate for etcd")
+	f.StringVar(&c.EtcdKey, "etcd-key", "", "PEM `FILE` of the key to --etcd-cert")
+	f.StringVar(&c.EtcdUser, "etcd-user", "", "`NAME` of the etcd user")
+	f.StringVar(&c.EtcdPasswordFile, "etcd-password-file", "", "`FILE` with the etcd user's password on its first line")
+	f.StringVar(&c.EmbeddedEtcdClient, "embedded-etcd-client", c.EmbeddedEtcdClient, "`ADDRESS` of the embedded etcd for clients; port 0 for a free one")
+	f.StringVar(&c.EmbeddedEtcdPeer, "embedded-etcd-peer", c.EmbeddedEtcdPeer, "`ADDRESS` of the embedded etcd for members; port 0 for a free one")
+	f.StringVar(&c.Copies, "copies", "", "`DIR` for durable copies, shared by all replicas (default <state-dir>/"+copiesBase+")")
+	f.IntVar(&c.KeepCopies, "keep-copies", c.KeepCopies, "newest `N` copies of a tenant that are kept")
+	f.DurationVar(&c.LeaseTTL, "lease-ttl", c.LeaseTTL, "how long a crashed replica keeps others out of its tenants")
+	f.DurationVar(&c.LeaseMargin, "lease-margin", 0, "how long before that a replica which cannot renew stops acknowledging (default 2s, or a fifth of --lease-ttl if that is less)")
+	f.DurationVar(&c.SnapshotEvery, "snapshot-every", c.SnapshotEvery, "time between durable copies of a tenant, which is what a crash may lose; 0 for none")
+	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long a handoff, and the whole of a shutdown, waits for running work")
+	f.IntVar(&c.MaxTenants, "max-tenants", 0, "most `N` tenants held at once; 0 for no cap")
+	f.IntVar(&c.CloseConcurrency, "close-concurrency", c.CloseConcurrency, "`N` tenants that a shutdown hands off at once")
+	f.DurationVar(&c.BodyTimeout, "body-timeout", c.BodyTimeout, "how long the body of a request may take to arrive")
+}
+
+var nameChars = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+func defaultName() string {
+	host, err := os.Hostname()
+	if err != nil || !nameChars.MatchString(host) {
+		return "replica"
+	}
+	return host
+}
+
+func (c *config) copiesDir() string {
+	if c.Copies != "" {
+		return c.Copies
+	}
+	return filepath.Join(c.StateDir, copiesBase)
+}
+
+func (c *config) embedded() bool { return len(c.Etcd) == 0 }
+
+// validate names every violation. What the packages below check for themselves
+// is left to them.
+func (c *config) validate() error {
+	var all []error
+	demand := func(ok bool, format string, args ...any) {
+		if !ok {
+			all = append(all, fmt.Errorf(format, args...))
+		}
+	}
+	demand(nameChars.MatchString(c.Name), "name must be 1 to 63 letters, digits, dots, dashes and underscores, and not begin with a sign")
+	demand(c.StateDir != "", "state-dir is empty")
+	demand(!strings.Contains(c.Copies, "://"), "copies %q: only a directory is supported in this version, no bucket", c.Copies)
+	demand(c.LeaseTTL > 0 && coord.ValidateTTL(c.LeaseTTL) == nil, "lease-ttl must be a whole number of milliseconds from %v to %v, not %v", coord.MinTTL, coord.MaxTTL, c.LeaseTTL)
+	demand(c.LeaseMargin >= 0 && c.LeaseMargin < c.LeaseTTL, "lease-margin (%v) must not be negative and must be less than lease-ttl (%v)", c.LeaseMargin, c.LeaseTTL)
+	demand(c.SnapshotEvery >= 0, "snapshot-every must not be negative")
+	demand(c.DrainTimeout > 0, "drain-timeout must be positive")
+	demand(c.MaxTenants >= 0, "max-tenants must not be negative")
+	demand(c.CloseConcurrency > 0, "close-concurrency must be positive")
+	demand(c.KeepCopies > 0, "keep-copies must be positive")
+	demand(c.BodyTimeout > 0, "body-timeout must be positive")
+	all = append(all, c.checkListen(), c.checkAdvertise(), c.checkEtcd())
+	return errors.Join(all...)
+}
+
+// checkListen refuses everything but loopback: this server has neither TLS nor
+// authentication, so whoever reaches it may read and write every tenant.
+func (c *config) checkListen() error {
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return fmt.Errorf("listen %q must be host:port", c.Listen)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("listen %q is not a loopback address: without TLS and authentication, which this version does not have, a replica serves on loopback only", c.Listen)
+	}
+	return nil
+}
+
+func (c *config) checkAdvertise() error {
+	if c.Advertise == "" {
+		return nil
+	}
+	u, err := url.Parse(c.Advertise)
+	if err != nil || u.Scheme != "http" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return fmt.Errorf("advertise %q must be http://host:port and nothing more", c.Advertise)
+	}
+	return nil
+}
+
+func (c *config) checkEtcd() error {
+	var all []error
+	if c.embedded() {
+		for flag, v := range map[string]string{"etcd-ca": c.EtcdCA, "etcd-cert": c.EtcdCert, "etcd-key": c.EtcdKey, "etcd-user": c.EtcdUser, "etcd-password-file": c.EtcdPasswordFile} {
+			if v != "" {
+				all = append(all, fmt.Errorf("%s is for an etcd of your own, and etcd is not set", flag))
+			}
+		}
+	}
+	if (c.EtcdCert == "") != (c.EtcdKey == "") {
+		all = append(all, errors.New("etcd-cert and etcd-key go together"))
+	}
+	if (c.EtcdUser == "") != (c.EtcdPasswordFile == "") {
+		all = append(all, errors.New("etcd-user and etcd-password-file go together"))
+	}
+	return errors.Join(all...)
+}

@@ -1,0 +1,184 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leaseholddb/leasehold/coord"
+)
+
+const (
+	// dialTimeout is short: the owner is on a network of ours, and a client waits.
+	dialTimeout = 2 * time.Second
+	// idlePerOwner connections stay open to each owner.
+	idlePerOwner = 32
+	idleTimeout  = 90 * time.Second
+	// answerReserve is what is left of a request's time to say that the owner did
+	// not answer; a short request keeps a tenth of its time instead.
+	answerReserve = time.Second
+)
+
+// The outcomes of a forward, as the metric names them.
+const (
+	forwardAnswered    = "answered"
+	forwardUnreachable = "unreachable"
+	forwardLost        = "reply_lost"
+)
+
+// A forwarder keeps the connections to other replicas.
+type forwarder struct {
+	transport *http.Transport
+}
+
+func newForwarder() *forwarder {
+	return &forwarder{transport: &http.Transport{
+		Proxy:               nil, // owners are reached directly or not at all
+		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		MaxIdleConnsPerHost: idlePerOwner,
+		IdleConnTimeout:     idleTimeout,
+		DisableCompression:  true, // what the owner sent is passed on as it is
+	}}
+}
+
+func (f *forwarder) close() { f.transport.CloseIdleConnections() }
+
+// elsewhere answers a request for a tenant that another replica holds: it says
+// who, or asks the owner.
+func (s *Server) elsewhere(ctx context.Context, w http.ResponseWriter, r *http.Request, op operation, held *coord.LeaseHeldError) {
+	owner := held.Record
+	switch {
+	case r.Header.Get(HeaderForward) == ForwardNever:
+		s.fail(w, r, &elsewhereError{held, http.StatusMisdirectedRequest, "the request asked not to be forwarded"})
+	case r.Header.Get(HeaderForwarded) != "":
+		s.fail(w, r, &elsewhereError{held, http.StatusServiceUnavailable, "the tenant moved while the request was forwarded"})
+	case owner.Owner == s.replica || owner.Address == s.opts.Address:
+		// An earlier incarnation at this address, or a grant of our own that is
+		// being given back: nobody serves the tenant until the lease has ended.
+		s.fail(w, r, &elsewhereError{held, http.StatusServiceUnavailable, "the owner is gone and its lease has not ended yet"})
+	default:
+		target, err := targetOf(owner, op, r)
+		if err != nil {
+			s.fail(w, r, &elsewhereError{held, http.StatusConflict, err.Error()})
+			return
+		}
+		setEpoch(w.Header(), owner.Epoch)
+		s.ask(ctx, w, r, op, owner.Owner, target)
+	}
+}
+
+// targetOf builds the owner's URL from what the lease store said, the checked key
+// and the route; of the client's URL only the query goes into it.
+func targetOf(owner coord.Record, op operation, r *http.Request) (string, error) {
+	base, err := url.Parse(owner.Address)
+	if err != nil || base.Scheme != "http" || base.Host == "" {
+		return "", errors.New("the owner left no address that requests could be forwarded to")
+	}
+	target := url.URL{
+		Scheme:   base.Scheme,
+		Host:     base.Host,
+		Path:     organizations + owner.Key.Organization() + "/tenants/" + owner.Key.Tenant() + op.suffix,
+		RawQuery: r.URL.RawQuery,
+	}
+	return target.String(), nil
+}
+
+// ask forwards the request and passes the reply on.
+func (s *Server) ask(ctx context.Context, w http.ResponseWriter, r *http.Request, op operation, owner, target string) {
+	ctx, cancel := context.WithTimeout(ctx, ownerShare(ctx))
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, op.method, target, bytes.NewReader(bodyOf(r)))
+	if err != nil {
+		s.fail(w, r, fmt.Errorf("forward: %w", err))
+		return
+	}
+	request.Header = s.forwardedHeader(ctx, r.Header)
+	resp, err := s.forward.transport.RoundTrip(request)
+	if err != nil {
+		outcome, problem := forwardProblem(op, owner, err)
+		s.monitor.metrics.forwarded(outcome)
+		s.fail(w, r, problem)
+		return
+	}
+	defer resp.Body.Close()
+	s.monitor.metrics.forwarded(forwardAnswered)
+	s.passOn(w, resp)
+}
+
+// passOn copies the owner's reply. One that breaks off half-way breaks off for
+// the client too: it must not look complete.
+func (s *Server) passOn(w http.ResponseWriter, resp *http.Response) {
+	h := w.Header()
+	for name, values := range endToEnd(resp.Header) {
+		h[name] = values
+	}
+	s.limitWriting(w)
+	w.WriteHeader(resp.StatusCode)
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// ownerShare is the time the owner gets out of what is left.
+func ownerShare(ctx context.Context) time.Duration {
+	deadline, _ := ctx.Deadline() // tenantHandler sets one
+	left := time.Until(deadline)
+	return left - min(answerReserve, left/10)
+}
+
+// forwardProblem tells an owner that cannot have received the request from one
+// that may have acted on it.
+func forwardProblem(op operation, owner string, err error) (outcome string, problem error) {
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		return forwardUnreachable, &coord.Error{Code: CodeOwnerUnreachable, Detail: owner + " owns the tenant and cannot be reached", Err: err}
+	}
+	if op.reads {
+		return forwardLost, &coord.Error{Code: CodeOwnerUnreachable, Detail: owner + " owns the tenant and did not answer", Err: err}
+	}
+	return forwardLost, &coord.Error{Code: coord.CodeOutcomeUnknown, Detail: owner + " owns the tenant and may have received the request, but no answer came", Err: err}
+}
+
+// forwardedHeader is the client's header without what concerns only its own
+// connection, marked and with the time that is left.
+func (s *Server) forwardedHeader(ctx context.Context, from http.Header) http.Header {
+	h := endToEnd(from)
+	// The browser's statements about origin were judged here, against this host.
+	for _, name := range []string{"Origin", "Sec-Fetch-Site", "Expect", "Content-Length", HeaderForward} {
+		h.Del(name)
+	}
+	deadline, _ := ctx.Deadline()
+	h.Set(HeaderTimeout, strconv.FormatInt(max(1, time.Until(deadline).Milliseconds()), 10))
+	h.Set(HeaderForwarded, s.replica)
+	if h.Get("User-Agent") == "" {
+		h.Set("User-Agent", "") // or net/http would make one up
+	}
+	return h
+}
+
+// hopByHop are the headers that belong to one connection.
+var hopByHop = [...]string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+// endToEnd returns a copy of h without hop-by-hop headers, those that Connection
+// names included.
+func endToEnd(h http.Header) http.Header {
+	out := h.Clone()
+	for _, list := range h["Connection"] {
+		for name := range strings.SplitSeq(list, ",") {
+			out.Del(textproto.TrimString(name))
+		}
+	}
+	for _, name := range hopByHop {
+		out.Del(name)
+	}
+	return out
+}

@@ -1,0 +1,153 @@
+package httpapi
+
+import (
+	"net/http"
+	"runtime"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/leaseholddb/leasehold/router"
+)
+
+const (
+	resultOK     = "ok"
+	resultFailed = "failed"
+)
+
+// metrics are those of one replica, in a registry of their own.
+type metrics struct {
+	registry *prometheus.Registry
+
+	inFlight       prometheus.Gauge
+	requests       *prometheus.CounterVec // by route, code
+	forwards       *prometheus.CounterVec // by outcome
+	epochs         prometheus.Counter
+	renewals       *prometheus.CounterVec // by result
+	snapshots      *prometheus.CounterVec // by result
+	handoffs       prometheus.Counter
+	abandons       prometheus.Counter
+	drainTimeouts  prometheus.Counter
+	lost           prometheus.Counter
+	skippedCopies  prometheus.Counter
+	droppedEvents  prometheus.Counter
+	droppedStreams prometheus.Counter
+}
+
+func newMetrics(version string) *metrics {
+	r := prometheus.NewRegistry()
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: "leasehold", Name: name, Help: help})
+		r.MustRegister(c)
+		return c
+	}
+	vector := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "leasehold", Name: name, Help: help}, labels)
+		r.MustRegister(c)
+		return c
+	}
+	m := &metrics{
+		registry:       r,
+		requests:       vector("http_requests_total", "Requests answered, by route and status.", "route", "code"),
+		forwards:       vector("forwards_total", "Requests forwarded to the tenant's owner, by outcome.", "outcome"),
+		epochs:         counter("epochs_granted_total", "Leases granted to this replica."),
+		renewals:       vector("lease_renewals_total", "Lease renewals, by result.", "result"),
+		snapshots:      vector("snapshots_total", "Copies committed, and attempts that failed.", "result"),
+		handoffs:       counter("handoffs_total", "Tenants given up with every write in a committed copy; drains that ended well."),
+		abandons:       counter("unflushed_releases_total", "Tenants given up without a final copy: abandoned, forgotten or not opened."),
+		drainTimeouts:  counter("drain_timeouts_total", "Drains that running work outlasted."),
+		lost:           counter("leases_lost_total", "Tenures that ended without being released."),
+		skippedCopies:  counter("copies_skipped_total", "Copies that a restore did not trust."),
+		droppedEvents:  counter("events_dropped_total", "Events that were not observed."),
+		droppedStreams: counter("event_streams_dropped_total", "Event streams cut off because the client fell behind."),
+	}
+	for _, result := range []string{resultOK, resultFailed} {
+		m.renewals.WithLabelValues(result)
+		m.snapshots.WithLabelValues(result)
+	}
+	for _, outcome := range []string{forwardAnswered, forwardUnreachable, forwardLost} {
+		m.forwards.WithLabelValues(outcome)
+	}
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: "leasehold", Name: "build_info", Help: "Constant 1, labelled with what runs.",
+		ConstLabels: prometheus.Labels{"version": version, "go_version": runtime.Version()},
+	})
+	build.Set(1)
+	m.inFlight = prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "leasehold", Name: "requests_in_flight", Help: "HTTP requests that have arrived and are not answered yet."})
+	r.MustRegister(build, m.inFlight, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// begin counts a request in; end counts it out.
+func (m *metrics) begin() { m.inFlight.Inc() }
+
+func (m *metrics) end(route string, status int) {
+	m.inFlight.Dec()
+	if route == "" {
+		route = "none"
+	}
+	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
+}
+
+func (m *metrics) forwarded(outcome string) { m.forwards.WithLabelValues(outcome).Inc() }
+func (m *metrics) streamDropped()           { m.droppedStreams.Inc() }
+
+// observe counts an event.
+func (m *metrics) observe(e router.Event) {
+	m.droppedEvents.Add(float64(e.Dropped))
+	switch e.Kind {
+	case router.EventAcquired:
+		m.epochs.Inc()
+	case router.EventRestored:
+		m.skippedCopies.Add(float64(len(e.Skipped)))
+	case router.EventRenewed:
+		m.renewals.WithLabelValues(resultOK).Inc()
+	case router.EventRenewFailed:
+		m.renewals.WithLabelValues(resultFailed).Inc()
+	case router.EventSnapshot:
+		m.snapshots.WithLabelValues(resultOK).Inc()
+	case router.EventSnapshotFailed:
+		m.snapshots.WithLabelValues(resultFailed).Inc()
+	case router.EventDrainTimeout:
+		m.drainTimeouts.Inc()
+	case router.EventLost:
+		m.lost.Inc()
+	case router.EventReleased:
+		if e.Flushed {
+			m.handoffs.Inc()
+		} else {
+			m.abandons.Inc()
+		}
+	}
+}
+
+// watch adds the gauge of the router's tenants, counted when somebody asks.
+func (m *metrics) watch(r *router.Router) { m.registry.MustRegister(newTenantGauge(r)) }
+
+// A tenantGauge counts a router's tenants by state.
+type tenantGauge struct {
+	router *router.Router
+	desc   *prometheus.Desc
+}
+
+func newTenantGauge(r *router.Router) *tenantGauge {
+	return &tenantGauge{router: r, desc: prometheus.NewDesc("leasehold_tenants", "Tenants held by this replica, by state.", []string{"state"}, nil)}
+}
+
+func (g *tenantGauge) Describe(out chan<- *prometheus.Desc) { out <- g.desc }
+
+func (g *tenantGauge) Collect(out chan<- prometheus.Metric) {
+	counts := map[router.State]int{router.StateServing: 0, router.StateDraining: 0, router.StateFlushing: 0, router.StateForgetting: 0}
+	for _, h := range g.router.Handles() {
+		counts[h.State()]++
+	}
+	for state, n := range counts {
+		out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(n), state.String())
+	}
+}

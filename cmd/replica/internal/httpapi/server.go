@@ -1,0 +1,244 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/router"
+)
+
+// The defaults of [Options].
+const (
+	DefaultMaxBody         = 1 << 20
+	DefaultBodyTimeout     = 10 * time.Second
+	DefaultWriteTimeout    = 30 * time.Second
+	DefaultRequestTimeout  = 30 * time.Second
+	DefaultTransferTimeout = 3 * time.Minute
+)
+
+// Leases is what the server needs of a lease store beyond what the router does.
+type Leases interface {
+	coord.LeaseStore
+	// List returns at most limit records, in the order of their lease keys: of one
+	// organization or, if it is empty, of all, and behind the lease key after.
+	List(ctx context.Context, organization, after string, limit int) ([]coord.Record, error)
+}
+
+// Options configure a [Server]. Fields without a default are required.
+type Options struct {
+	Router  *router.Router
+	Leases  Leases   // the store that Router acquires from
+	Monitor *Monitor // the observer of Router's events
+	// Address is the URL at which other replicas reach this one.
+	Address string
+	Version string
+	// MaxTenants is reported only; 0 means that there is no cap.
+	MaxTenants int
+
+	// MaxBody is the greatest number of bytes in a request's body.
+	MaxBody int64
+	// BodyTimeout bounds the arrival of a request, from its header to the last
+	// byte of its body.
+	BodyTimeout time.Duration
+	// WriteTimeout bounds how long a client takes to read a reply, or one event of
+	// a stream.
+	WriteTimeout time.Duration
+	// RequestTimeout bounds the work of a request.
+	RequestTimeout time.Duration
+	// TransferTimeout bounds the work of a request that copies or gives up a
+	// tenant, which may have to wait for a drain.
+	TransferTimeout time.Duration
+
+	// Logger is silent while all is well; nil means no logs.
+	Logger *zap.Logger
+}
+
+func (o Options) withDefaults() Options {
+	fill := func(d *time.Duration, def time.Duration) {
+		if *d == 0 {
+			*d = def
+		}
+	}
+	fill(&o.BodyTimeout, DefaultBodyTimeout)
+	fill(&o.WriteTimeout, DefaultWriteTimeout)
+	fill(&o.RequestTimeout, DefaultRequestTimeout)
+	fill(&o.TransferTimeout, DefaultTransferTimeout)
+	if o.MaxBody == 0 {
+		o.MaxBody = DefaultMaxBody
+	}
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	var bad []string
+	demand := func(ok bool, what string) {
+		if !ok {
+			bad = append(bad, what)
+		}
+	}
+	demand(o.Router != nil, "Router is nil")
+	demand(o.Leases != nil, "Leases is nil")
+	demand(o.Monitor != nil, "Monitor is nil")
+	demand(o.Address != "", "Address is empty")
+	demand(o.MaxBody > 0, "MaxBody must be positive")
+	demand(min(o.BodyTimeout, o.WriteTimeout, o.RequestTimeout, o.TransferTimeout) > 0, "timeouts must be positive")
+	if len(bad) > 0 {
+		return &coord.Error{Code: coord.CodeOptionsInvalid, Op: "http server", Detail: strings.Join(bad, "; ")}
+	}
+	return nil
+}
+
+// A Server is the handler of a replica's HTTP API. It is safe for concurrent use.
+type Server struct {
+	opts     Options
+	router   *router.Router
+	leases   Leases
+	monitor  *Monitor
+	log      *zap.Logger
+	replica  string
+	started  time.Time
+	mux      *http.ServeMux
+	origins  *http.CrossOriginProtection
+	forward  *forwarder
+	draining atomic.Bool
+}
+
+// New returns the handler; it starts nothing. Options that are missing or out of
+// range are refused together with [coord.CodeOptionsInvalid].
+func New(opts Options) (*Server, error) {
+	opts = opts.withDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		opts: opts, router: opts.Router, leases: opts.Leases, monitor: opts.Monitor, log: opts.Logger,
+		replica: opts.Router.ReplicaID(),
+		started: time.Now(),
+		mux:     http.NewServeMux(),
+		origins: http.NewCrossOriginProtection(),
+		forward: newForwarder(),
+	}
+	s.monitor.metrics.watch(s.router)
+	s.route()
+	return s, nil
+}
+
+// BeginDrain makes /readyz answer 503 from now on; nothing else changes. Call it
+// before the router is closed, so that readiness is gone before the first refusal.
+func (s *Server) BeginDrain() { s.draining.Store(true) }
+
+// Close ends the event streams and the connections to other replicas. Requests
+// that are still running end by themselves; the http.Server waits for them.
+func (s *Server) Close() {
+	s.monitor.hub.close()
+	s.forward.close()
+}
+
+func (s *Server) route() {
+	s.mux.HandleFunc("GET /livez", s.livez)
+	s.mux.HandleFunc("GET /readyz", s.readyz)
+	s.mux.Handle("GET /metrics", s.monitor.metrics.handler())
+	s.mux.HandleFunc("GET /v1/replica", s.describeReplica)
+	s.mux.HandleFunc("GET /v1/tenants", s.listTenants)
+	s.mux.HandleFunc("GET /v1/leases", s.listLeases)
+	s.mux.HandleFunc("GET /v1/events", s.streamEvents)
+	s.mux.HandleFunc("GET "+tenantPattern, s.describeTenant)
+	for _, op := range s.operations() {
+		s.mux.Handle(op.method+" "+tenantPattern+op.suffix, s.tenantHandler(op))
+	}
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set(HeaderReplica, s.replica)
+	rec := &recorder{ResponseWriter: w}
+	s.monitor.metrics.begin()
+	defer func() {
+		if p := recover(); p != nil {
+			s.panicked(rec, r, p)
+		}
+		s.monitor.metrics.end(r.Pattern, rec.status)
+	}()
+	if r.Body != http.NoBody {
+		// Set first: what a refusal leaves unread is bounded by it too. Writers of
+		// tests have no deadlines.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.opts.BodyTimeout))
+	}
+	if err := admit(r.URL.EscapedPath()); err != nil {
+		s.fail(rec, r, err)
+		return
+	}
+	if err := s.origins.Check(r); err != nil {
+		s.fail(rec, r, refuse(CodeCrossOrigin, "requests that change something are not taken from web pages of other origins"))
+		return
+	}
+	handler, pattern := s.mux.Handler(r)
+	r.Pattern = pattern
+	if pattern == "" {
+		s.refuseUnrouted(rec, r, handler)
+		return
+	}
+	body, err := s.readBody(r)
+	if err != nil {
+		s.fail(rec, r, err)
+		return
+	}
+	s.mux.ServeHTTP(rec, withBody(r, body))
+}
+
+// panicked answers a request whose handler panicked, if it can still be answered.
+func (s *Server) panicked(rec *recorder, r *http.Request, p any) {
+	if p == http.ErrAbortHandler {
+		panic(p) // how a reply is broken off on purpose
+	}
+	s.log.Error("handler panicked", zap.String("route", r.Pattern), zap.Any("panic", p), zap.Stack("stack"))
+	if rec.status != 0 {
+		panic(http.ErrAbortHandler)
+	}
+	s.fail(rec, r, fmt.Errorf("panic: %v", p))
+}
+
+type bodyKey struct{}
+
+// withBody hands the body, which has been read, to the handler.
+func withBody(r *http.Request, body []byte) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), bodyKey{}, body))
+}
+
+func bodyOf(r *http.Request) []byte {
+	body, _ := r.Context().Value(bodyKey{}).([]byte)
+	return body
+}
+
+// A recorder remembers the status of a reply.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

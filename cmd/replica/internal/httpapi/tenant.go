@@ -1,0 +1,185 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/router"
+)
+
+const tenantPattern = "/v1/organizations/{organization}/tenants/{tenant}"
+
+// A presence says what an operation wants to find.
+type presence int
+
+const (
+	openOrCreate presence = iota // opens a tenant that nobody holds, creating it if it is new
+	openExisting                 // opens a tenant that nobody holds, but creates none
+	heldOnly                     // makes no sense unless somebody holds the tenant
+	heldHere                     // was sent here by a replica that believes this one to be the owner
+	anywhere                     // finds the tenant itself
+)
+
+// An operation is one endpoint of a tenant.
+type operation struct {
+	method, suffix string
+	wants          presence
+	reads          bool // changes nothing, so that a lost reply leaves no doubt
+	transfers      bool // may wait for a drain or an upload
+
+	// prepare checks the request. It touches nothing.
+	prepare func(in input) (work, error)
+}
+
+// An input is what a client sent, whole.
+type input struct {
+	key   coord.Key
+	body  []byte
+	query url.Values
+}
+
+// work does what was asked for, on an open handle; nil if the operation wants the
+// tenant anywhere.
+type work func(ctx context.Context, h *router.Handle) (reply, error)
+
+// A reply is what goes back to the client.
+type reply struct {
+	status int
+	epoch  coord.Epoch
+	body   any
+}
+
+// tenantHandler takes a request through the steps that the package comment names.
+func (s *Server) tenantHandler(op operation) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key, err := keyOf(r)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		timeout, err := s.timeout(r, op)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		do, err := op.prepareFor(key, r)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), timeout)
+		defer cancel()
+		wants := op.wants
+		if r.Header.Get(HeaderForwarded) != "" && wants.opens() {
+			wants = heldHere
+		}
+		answer, err := s.perform(ctx, key, wants, do)
+		var held *coord.LeaseHeldError
+		switch {
+		case errors.As(err, &held):
+			s.elsewhere(ctx, w, r, op, held)
+		case err != nil:
+			s.fail(w, r, err)
+		default:
+			if answer.epoch > 0 {
+				setEpoch(w.Header(), answer.epoch)
+			}
+			s.write(w, answer.status, answer.body)
+		}
+	})
+}
+
+func (op operation) prepareFor(key coord.Key, r *http.Request) (work, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, refuse(CodeRequestInvalid, "the query is not escaped correctly")
+	}
+	return op.prepare(input{key: key, body: bodyOf(r), query: query})
+}
+
+// timeout is the least of what the server and the client have patience for.
+func (s *Server) timeout(r *http.Request, op operation) (time.Duration, error) {
+	switch v := r.Header.Get(HeaderForward); v {
+	case "", ForwardNever:
+	default:
+		return 0, refuse(CodeRequestInvalid, HeaderForward+" can only be "+ForwardNever)
+	}
+	limit := s.opts.RequestTimeout
+	if op.transfers {
+		limit = s.opts.TransferTimeout
+	}
+	text := r.Header.Get(HeaderTimeout)
+	if text == "" {
+		return limit, nil
+	}
+	ms, err := strconv.ParseUint(text, 10, 31)
+	if err != nil || ms == 0 {
+		return 0, refuse(CodeRequestInvalid, HeaderTimeout+" must be a positive number of milliseconds")
+	}
+	return min(limit, time.Duration(ms)*time.Millisecond), nil
+}
+
+// perform finds the tenant and works on it; once more if the tenure ended in
+// between, since such work was refused and did nothing.
+func (s *Server) perform(ctx context.Context, key coord.Key, wants presence, do work) (reply, error) {
+	h, err := s.find(ctx, key, wants)
+	if err != nil {
+		return reply{}, err
+	}
+	answer, err := do(ctx, h)
+	if !wants.opens() || !endedBefore(h, err) {
+		return answer, err
+	}
+	select {
+	case <-h.Done():
+	case <-ctx.Done():
+		return reply{}, err
+	}
+	if h, err = s.find(ctx, key, wants); err != nil {
+		return reply{}, err
+	}
+	return do(ctx, h)
+}
+
+// opens is false for what gives a tenant up, whose error is the answer, and for
+// what must not bring back a tenant that was just given up.
+func (p presence) opens() bool { return p == openOrCreate || p == openExisting }
+
+// endedBefore reports whether err refused work because h's tenure had ended.
+func endedBefore(h *router.Handle, err error) bool {
+	code := coord.CodeOf(err)
+	return (code == coord.CodeHandleClosed || code == coord.CodeFenced) && h.Err() != nil
+}
+
+// find returns the tenant's handle. It fails with a [*coord.LeaseHeldError] if
+// another replica holds the tenant.
+func (s *Server) find(ctx context.Context, key coord.Key, wants presence) (*router.Handle, error) {
+	if wants == anywhere {
+		return nil, nil
+	}
+	if h := s.router.HandleOf(key); h != nil {
+		return h, nil
+	}
+	record, known, err := s.leases.Read(ctx, key)
+	switch {
+	case err != nil:
+		return nil, err
+	case record.Held && record.Owner != s.replica:
+		return nil, &coord.LeaseHeldError{Record: record}
+	case wants == openOrCreate:
+		return s.router.Open(ctx, key)
+	case wants == openExisting:
+		return s.router.OpenExisting(ctx, key)
+	case wants == heldHere:
+		return nil, &coord.Error{Code: coord.CodeHandleClosed, Key: key, Detail: "the tenant was given up here while the request was forwarded"}
+	case !known || record.Epoch <= record.ForgottenAt:
+		return nil, &coord.Error{Code: coord.CodeTenantUnknown, Key: key}
+	default:
+		return nil, &coord.Error{Code: CodeTenantNotOpen, Key: key, Detail: "no replica holds it, so there is nothing to give up and nothing that is not copied"}
+	}
+}
