@@ -1,0 +1,50 @@
+# The two commands to know: make run, make test. Everything else is below them.
+
+GO       ?= go
+BIN      := bin/replica
+FUZZTIME ?= 30s
+# Race builds of etcd and SQLite are slow to start on two cores.
+TESTFLAGS ?= -race -timeout 15m
+
+.PHONY: all
+all: $(BIN)
+
+.PHONY: $(BIN)
+$(BIN):
+	@mkdir -p bin
+	$(GO) build -o $(BIN) ./cmd/replica
+
+## run: serve on loopback with an embedded etcd, and print what to try next
+.PHONY: run
+run: $(BIN)
+	./$(BIN)
+
+## test: vet, staticcheck, and every test under the race detector
+.PHONY: test
+test: lint
+	$(GO) test $(TESTFLAGS) ./...
+
+.PHONY: lint
+lint:
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt: $$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+## demo: two replicas, real flight records, a handoff and a crash
+.PHONY: demo
+demo: $(BIN)
+	$(GO) run ./test/demo -replica ./$(BIN)
+
+## bench: the benchmarks with their references, as go test prints them
+.PHONY: bench
+bench:
+	$(GO) test -run '^$$' -bench . -benchmem ./coord/... ./fencing/... ./ledger/... ./copystore/... ./router/... ./etcdlease/...
+
+## fuzz: each parser of foreign bytes for FUZZTIME
+.PHONY: fuzz
+fuzz:
+	./test/fuzz.sh $(FUZZTIME)
+
+.PHONY: help
+help:
+	@sed -n 's/^## //p' Makefile
