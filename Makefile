@@ -35,10 +35,10 @@ lint:
 demo: $(BIN)
 	$(GO) run ./test/demo -replica ./$(BIN)
 
-## bench: the benchmarks with their references, as go test prints them
+## bench: what it costs, against named references; a table and bench.json
 .PHONY: bench
 bench:
-	$(GO) test -run '^$$' -bench . -benchmem ./coord/... ./fencing/... ./ledger/... ./copystore/... ./router/... ./etcdlease/...
+	$(GO) run ./test/bench $(BENCHFLAGS)
 
 ## fuzz: each parser of foreign bytes for FUZZTIME
 .PHONY: fuzz

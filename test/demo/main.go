@@ -139,7 +139,7 @@ func (d *demo) each(what string, keys []coord.Key, f func(key coord.Key) error) 
 func (d *demo) appendFlights(through ...*replica) error {
 	err := d.each("appended", d.keys, func(key coord.Key) error {
 		for i, f := range d.groups[key] {
-			if _, err := d.append(key, f.Event, through[(len(key.Tenant())+i)%len(through)]); err != nil {
+			if _, err := d.append(key, f.Event, through[(int(key.Tenant()[33])+i)%len(through)]); err != nil {
 				return err
 			}
 		}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	lower  = "lower"
+	higher = "higher"
+
+	// rounds of ours and the reference, taking turns.
+	rounds = 9
+)
+
+// A row is one figure.
+type row struct {
+	Name      string  `json:"name"`
+	Value     float64 `json:"value"`
+	Limit     float64 `json:"limit"`
+	Better    string  `json:"better"` // lower or higher
+	Ours      string  `json:"ours"`
+	Reference string  `json:"reference"`
+	Unit      string  `json:"unit"`
+}
+
+func (r row) ok() bool {
+	if r.Better == higher {
+		return r.Value >= r.Limit
+	}
+	return r.Value <= r.Limit
+}
+
+// A bench collects rows.
+type bench struct{ rows []row }
+
+func (b *bench) add(r row) { b.rows = append(b.rows, r) }
+
+// A side is one of the two things compared.
+type side struct {
+	what string
+	// run does the work once and returns how long the part that counts took.
+	run func() (time.Duration, error)
+}
+
+// ratio adds the median of ours ÷ reference over alternating rounds, lower being
+// better.
+func (b *bench) ratio(name string, limit float64, ours, reference side) error {
+	ratios := make([]float64, 0, rounds)
+	var times [2][]time.Duration
+	for i := range rounds + 1 {
+		var took [2]time.Duration
+		for turn := range 2 {
+			which := (turn + i) % 2 // neither side always goes first
+			d, err := []side{ours, reference}[which].run()
+			if err != nil {
+				return err
+			}
+			took[which] = d
+		}
+		if i == 0 {
+			continue // warms both up
+		}
+		ratios = append(ratios, float64(took[0])/float64(took[1]))
+		times[0], times[1] = append(times[0], took[0]), append(times[1], took[1])
+	}
+	b.add(row{
+		Name: name, Value: median(ratios), Limit: limit, Better: lower, Unit: "×",
+		Ours:      ours.what + " " + median(times[0]).String(),
+		Reference: reference.what + " " + median(times[1]).String(),
+	})
+	return nil
+}
+
+func median[T float64 | time.Duration](values []T) T {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}
