@@ -78,7 +78,7 @@ func (r *Router) close(ctx context.Context) error {
 		})
 	}
 	all.Wait()
-	r.background.Wait()
+	r.openings.Wait()
 	r.events.close()
 	r.awaitObserver()
 
@@ -104,12 +104,13 @@ func (r *Router) closeTenant(ctx context.Context, t *tenant) error {
 		return nil
 	}
 	err := h.handOffAtLast(ctx)
-	if err == nil {
-		return nil
+	if err != nil {
+		if abandoned := h.Abandon(ctx); errors.Is(abandoned, coord.CodeDraining) {
+			r.opts.Logger.Error("a forget outlasted the closing", zap.Stringer("tenant", t.key))
+			return err
+		}
 	}
-	if abandoned := h.Abandon(ctx); errors.Is(abandoned, coord.CodeDraining) {
-		r.opts.Logger.Error("a forget outlasted the closing", zap.Stringer("tenant", t.key))
-	}
+	<-h.gone // whoever ended the tenure is clearing it away
 	return err
 }
 
@@ -123,7 +124,6 @@ func (h *Handle) handOffAtLast(ctx context.Context) error {
 		err := h.Handoff(ctx)
 		switch {
 		case errors.Is(err, coord.CodeHandleClosed):
-			<-h.gone
 			return nil
 		case !errors.Is(err, coord.CodeDraining):
 			return err

@@ -109,7 +109,9 @@ func (h *Handle) Forget(ctx context.Context) (Forgotten, error) {
 	if err := h.awaitIdle(ctx, StateForgetting); err != nil {
 		return Forgotten{}, h.handoffFailed(StateForgetting, err)
 	}
-	h.gate.close(&coord.Error{Code: coord.CodeDraining, Key: h.key, Detail: "the tenant is being forgotten"})
+	if err := h.closeView(); err != nil {
+		return Forgotten{}, err
+	}
 	h.copies.stop()
 	done, err := h.forgetDurably()
 	if _, ok := h.end(closedBecause(h.key, "forgotten"), StateForgetting); !ok {

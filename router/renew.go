@@ -83,9 +83,10 @@ func (h *Handle) lose() {
 	if ended == StateOpening {
 		return // the opening notices and takes the handle apart
 	}
-	// Not here: the renewal loop is one of the goroutines to be joined.
-	h.router.background.Go(func() {
+	// Not here: the renewal loop is one of the goroutines to be joined. Whoever
+	// has to know that this one has ended waits for gone.
+	go func() {
 		h.dismantle()
 		h.vacate()
-	})
+	}()
 }

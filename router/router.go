@@ -23,7 +23,7 @@ type Router struct {
 	// opening ends when the router is closed: openings under way are undone.
 	opening     context.Context
 	stopOpening context.CancelFunc
-	background  sync.WaitGroup // openings, and the ends of lost tenures
+	openings    sync.WaitGroup
 
 	closeOnce sync.Once
 	closed    chan struct{} // closed when Close has done its work
@@ -101,27 +101,46 @@ func (r *Router) Open(ctx context.Context, key coord.Key) (*Handle, error) {
 	if err := key.Validate(); err != nil {
 		return nil, err
 	}
-	t, err := r.enroll(key)
-	if err != nil {
-		return nil, err
+	for {
+		t, err := r.enroll(key)
+		if err != nil {
+			return nil, err
+		}
+		if err := await(ctx, t.opened); err != nil {
+			return nil, fmt.Errorf("open %s: still under way: %w", key, err)
+		}
+		if t.err != nil {
+			return nil, t.err
+		}
+		err = t.handle.serving()
+		if err == nil {
+			return t.handle, nil
+		}
+		if t.handle.Err() == nil {
+			return nil, err
+		}
+		// What is left of an ended tenure is about to be cleared away.
+		if err := await(ctx, t.handle.gone); err != nil {
+			return nil, fmt.Errorf("open %s: an earlier tenure is still ending: %w", key, err)
+		}
 	}
+}
+
+func await(ctx context.Context, done <-chan struct{}) error {
 	select {
-	case <-t.opened:
+	case <-done:
+		return nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("open %s: still under way: %w", key, ctx.Err())
+		return ctx.Err()
 	}
-	if t.err != nil {
-		return nil, t.err
-	}
-	return t.handle, t.handle.serving()
 }
 
 // OpenExisting is Open for callers that must not create a tenant: one that never
 // existed or was forgotten fails with [coord.CodeTenantUnknown], and nothing was
 // written anywhere.
 func (r *Router) OpenExisting(ctx context.Context, key coord.Key) (*Handle, error) {
-	if h := r.HandleOf(key); h != nil {
-		return h, h.serving()
+	if r.HandleOf(key) != nil {
+		return r.Open(ctx, key)
 	}
 	if known, err := r.exists(ctx, key); err != nil {
 		return nil, err
@@ -230,7 +249,7 @@ func (r *Router) enroll(key coord.Key) (*tenant, error) {
 	t := &tenant{key: key, opened: make(chan struct{})}
 	r.mu.tenants[key] = t
 	r.mu.order = append(r.mu.order, t)
-	r.background.Go(func() { r.open(t) })
+	r.openings.Go(func() { r.open(t) })
 	return t, nil
 }
 

@@ -117,19 +117,12 @@ func (h *Handle) beginForget() error { return h.become(StateForgetting, StateSer
 
 // beginFlush closes the view to everybody, also to what runs outside Run.
 func (h *Handle) beginFlush() error {
-	if err := h.become(StateFlushing, StateDraining); err != nil {
-		return err
-	}
-	h.gate.close(&coord.Error{Code: coord.CodeDraining, Key: h.key, Detail: "the final copy is being made"})
-	// An end that came between the two lines above has closed the gate with its
-	// own reason; put it back.
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.mu.state == StateClosed {
-		h.gate.close(h.mu.ended)
-		return h.mu.ended
-	}
-	return nil
+	return h.become(StateFlushing, StateDraining)
+}
+
+// closeView does the same for a forget, once it has drained.
+func (h *Handle) closeView() error {
+	return h.become(StateForgetting, StateForgetting)
 }
 
 // resume takes up serving again after a handoff or a forget that failed in state
@@ -147,6 +140,7 @@ func (h *Handle) resume(from State) error {
 }
 
 // become moves from one state to the next, or refuses as the present state does.
+// A state that follows a drain closes the view.
 func (h *Handle) become(next, from State) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -154,6 +148,9 @@ func (h *Handle) become(next, from State) error {
 		return h.refusalLocked()
 	}
 	h.mu.state = next
+	if from == StateDraining || from == StateForgetting {
+		h.gate.close(h.refusalLocked())
+	}
 	h.announceLocked()
 	return nil
 }
