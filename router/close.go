@@ -52,17 +52,17 @@ func (e *CloseError) Unwrap() []error {
 // outlives the router; a [*CloseError] names those tenants. When ctx ends, what
 // is still draining is abandoned at once. Further calls wait for the first and return its result.
 func (r *Router) Close(ctx context.Context) error {
-	r.closeOnce.Do(func() {
+	if r.closing.CompareAndSwap(false, true) {
 		r.closeErr = r.close(ctx)
 		close(r.closed)
-	})
+	}
 	<-r.closed
 	return r.closeErr
 }
 
 func (r *Router) close(ctx context.Context) error {
 	r.mu.Lock()
-	r.mu.closing = true
+	r.mu.closed = true
 	tenants := slices.Clone(r.mu.order)
 	r.mu.Unlock()
 	r.stopOpening()

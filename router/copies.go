@@ -80,8 +80,12 @@ func (h *Handle) Snapshot(ctx context.Context) (copystore.Manifest, error) {
 	manifest, err := h.publish(ctx, always)
 	if err == nil {
 		h.copies.retain(ctx)
+		return manifest, nil
 	}
-	return manifest, err
+	if ended := h.Err(); ended != nil {
+		return copystore.Manifest{}, ended // which is why
+	}
+	return copystore.Manifest{}, err
 }
 
 // copyLoop makes periodic copies while the tenant serves.
@@ -128,8 +132,10 @@ func (h *Handle) publish(ctx context.Context, force bool) (copystore.Manifest, e
 	case errors.Is(err, copystore.ErrNotNeeded):
 		return copystore.Manifest{}, nil
 	case err != nil:
-		h.emit(Event{Kind: EventSnapshotFailed, Code: coord.CodeOf(err)})
-		h.log().Warn("no copy was committed", zap.Error(err))
+		if h.Err() == nil { // else the end of the tenure says it all
+			h.emit(Event{Kind: EventSnapshotFailed, Code: coord.CodeOf(err)})
+			h.log().Warn("no copy was committed", zap.Error(err))
+		}
 		return copystore.Manifest{}, err
 	}
 	c.covered.Store(commits)

@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"sync"
 
 	"go.uber.org/zap"
@@ -116,9 +117,9 @@ func (h *Handle) log() *zap.Logger {
 // It fails with [coord.CodeDraining] when the tenant is being handed off or
 // forgotten, with the reason of [Handle.Err] when the tenure is over, with
 // [coord.CodeFenced] when the lease cannot be proved before the work, and with a
-// [*coord.OutcomeUnknownError] when work returned nil and the lease cannot be
-// proved any more: what work committed may or may not last. Errors of work are
-// returned as they are.
+// [*coord.OutcomeUnknownError] when the lease cannot be proved any more after the
+// work: what work committed may or may not last. An error of work is in the tree of
+// what Run returns.
 func (h *Handle) Run(ctx context.Context, work func(ctx context.Context, v *View) error) error {
 	if err := h.enter(); err != nil {
 		return err
@@ -127,13 +128,20 @@ func (h *Handle) Run(ctx context.Context, work func(ctx context.Context, v *View
 	if err := h.gate.Check(); err != nil {
 		return err
 	}
-	if err := h.inView(ctx, work); err != nil {
+	err := h.inView(ctx, work)
+	if coord.CodeOf(err) != "" {
 		return err
 	}
-	if err := h.gate.Check(); err != nil {
-		return &coord.OutcomeUnknownError{Cause: err}
+	fenced := h.gate.Check()
+	switch {
+	case fenced == nil:
+		return err
+	case err == nil:
+		return &coord.OutcomeUnknownError{Cause: fenced}
 	}
-	return nil
+	// Work that fails behind the fence usually fails because of it, as when the
+	// database was closed under it.
+	return fmt.Errorf("%w: %w", &coord.OutcomeUnknownError{Cause: fenced}, err)
 }
 
 // inView also ends the view when work panics.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 
@@ -25,13 +26,13 @@ type Router struct {
 	stopOpening context.CancelFunc
 	openings    sync.WaitGroup
 
-	closeOnce sync.Once
-	closed    chan struct{} // closed when Close has done its work
-	closeErr  error         // set before closed is closed
+	closing  atomic.Bool   // somebody is doing the work of Close
+	closed   chan struct{} // closed when it is done
+	closeErr error         // set before closed is closed
 
 	mu struct {
 		sync.Mutex
-		closing bool
+		closed  bool // no opening begins any more
 		tenants map[coord.Key]*tenant
 		order   []*tenant // in opening order
 	}
@@ -237,7 +238,7 @@ func (t *tenant) openHandle() *Handle {
 func (r *Router) enroll(key coord.Key) (*tenant, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.mu.closing {
+	if r.mu.closed {
 		return nil, &coord.Error{Code: coord.CodeRouterClosed, Key: key}
 	}
 	if t := r.mu.tenants[key]; t != nil {
