@@ -30,6 +30,7 @@ func TestTermHandsEverythingOff(t *testing.T) {
 	if code := a.wait(patience); code != 0 {
 		t.Fatalf("exit code %d, want 0", code)
 	}
+	exited := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	forEach(t, keys, func(key coord.Key) error {
@@ -39,6 +40,7 @@ func TestTermHandsEverythingOff(t *testing.T) {
 		}
 		return err
 	})
+	t.Logf("the last of %d tenants was served %v after the exit", len(keys), time.Since(exited).Round(time.Millisecond))
 }
 
 // Trap 66: readiness turns before the first refusal, liveness stays to the end.
