@@ -33,12 +33,12 @@ var mayImport = map[string][]string{
 
 // knows lists the only packages that may import a foreign one.
 var knows = map[string][]string{
-	"go.etcd.io/":                  {"etcdlease", "etcdlease/embedetcd"},
-	"google.golang.org/grpc":       {"etcdlease"},
-	"github.com/mattn/go-sqlite3":  {"fencing", "ledger"},
-	"github.com/spf13/":            {"cmd/replica"},
-	"github.com/prometheus/":       {"cmd/replica/internal/httpapi"},
-	"testing":                      {"coord/coordtest", "copystore/copystoretest"},
+	"go.etcd.io/":                 {"etcdlease", "etcdlease/embedetcd"},
+	"google.golang.org/grpc":      {"etcdlease"},
+	"github.com/mattn/go-sqlite3": {"fencing", "ledger"},
+	"github.com/spf13/":           {"cmd/replica"},
+	"github.com/prometheus/":      {"cmd/replica/internal/httpapi"},
+	"testing":                     {"coord/coordtest", "copystore/copystoretest"},
 }
 
 // The tree explains the system: who may know whom is written down here.
