@@ -74,6 +74,7 @@ func (c *Copies) list(ctx context.Context, key coord.Key, prefix string) (*listi
 			if parsed, ok := parseObject(key, o.Name); ok {
 				l.add(parsed)
 			}
+			l.rolledBack = l.rolledBack || o.Name == rollbackName(key)
 			progress()
 		}
 		return ctx.Err()

@@ -37,6 +37,11 @@ func (m model) choose(granted, floor coord.Epoch) (*copystore.Ref, coord.Code) {
 			epoch = max(epoch, e)
 		}
 	}
+	for ref := range m.manifests {
+		if ref.Epoch > floor && ref.Epoch < granted {
+			epoch = max(epoch, ref.Epoch)
+		}
+	}
 	if epoch == 0 {
 		return nil, ""
 	}
@@ -150,6 +155,7 @@ func checkChoice(t *testing.T, dir string, granted, floor uint8, input []byte) c
 		Path:      path,
 		Verify:    func(_ context.Context, path string) (int64, error) { return verify(key, path) },
 		StillHeld: func() error { return nil },
+		Prove:     func() error { return nil },
 	})
 	if coord.CodeOf(err) != code || (err == nil) != (code == "") {
 		t.Fatalf("restore gives %v, want code %q", err, code)

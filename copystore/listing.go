@@ -13,6 +13,8 @@ type listing struct {
 	origins   map[coord.Epoch]bool
 	manifests map[coord.Epoch][]uint64 // seqs, ascending
 	images    map[Ref]bool
+
+	rolledBack bool // the tenant has a mark, see rollback.go
 }
 
 func newListing() *listing {
@@ -56,10 +58,15 @@ func (l *listing) newest() coord.Epoch {
 	return 0
 }
 
-// newestClaimed returns the newest epoch that has an origin, 0 if there is none.
+// newestClaimed returns the newest epoch that has an origin or a manifest, 0 if
+// there is none. Nobody commits a copy before its claim, so a manifest without an
+// origin means that the store lost the origin, not that there was none.
 func (l *listing) newestClaimed() coord.Epoch {
 	var newest coord.Epoch
 	for e := range l.origins {
+		newest = max(newest, e)
+	}
+	for e := range l.manifests {
 		newest = max(newest, e)
 	}
 	return newest

@@ -29,6 +29,8 @@ type RestoreRequest struct {
 	// Restore's own, for what a superseded owner sees says nothing about the
 	// store.
 	StillHeld func() error
+	// Prove returns nil only if the lease is held at the moment of the call.
+	Prove func() error
 }
 
 // A Restored says what a restore found.
@@ -55,7 +57,7 @@ func (r Restored) From() *Ref {
 // they never survive a successful restore.
 //
 // It fails with [coord.CodeEpochRolledBack] if the store holds anything of the
-// granted epoch or a newer one, with [coord.RestoreInvalidError] if copies exist
+// granted epoch or a newer one, then again until [Copies.ClearRollback], with [coord.RestoreInvalidError] if copies exist
 // and none can be trusted (Seq 0 in its list stands for an epoch's origin), with
 // [coord.CodeCopyStoreUnavailable] if the store could not be read, and with
 // StillHeld's error in place of any of these if there is one.
@@ -70,6 +72,9 @@ func (c *Copies) Restore(ctx context.Context, grant coord.Grant, req RestoreRequ
 	}
 	if held := req.StillHeld(); held != nil {
 		return Restored{}, fmt.Errorf("%w (while restoring: %v)", held, err)
+	}
+	if errors.Is(err, coord.CodeEpochRolledBack) && req.Prove() == nil {
+		err = errors.Join(err, c.markRollback(ctx, grant))
 	}
 	return Restored{}, err
 }
@@ -113,8 +118,8 @@ func (r *restoration) choose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if newest := found.newest(); newest >= r.grant.Epoch {
-		return rolledBack(r.grant, newest)
+	if found.rolledBack || found.newest() >= r.grant.Epoch {
+		return rolledBack(r.grant, found)
 	}
 	line := lineage{
 		listing: found,
@@ -133,16 +138,6 @@ func (r *restoration) choose(ctx context.Context) error {
 		return &coord.RestoreInvalidError{Key: key, Skipped: r.result.Skipped}
 	}
 	return nil
-}
-
-func rolledBack(grant coord.Grant, newest coord.Epoch) error {
-	return &coord.Error{
-		Code:   coord.CodeEpochRolledBack,
-		Op:     "restore",
-		Key:    grant.Key,
-		Detail: fmt.Sprintf("the lease store granted %s, but the copy store has objects of %s", grant.Epoch, newest),
-		Hint:   fmt.Sprintf("the lease store was restored from an older backup or replaced; raise the tenant's epoch above %d", uint64(newest)),
-	}
 }
 
 // try downloads and verifies one copy; a copy that cannot be trusted is noted and

@@ -66,18 +66,58 @@ func TestRestoreOfNewTenantRemovesLocalLedger(t *testing.T) {
 	}
 }
 
-// Copies in an epoch that nobody claimed are no copies: whoever wrote them had
-// not opened.
+// An epoch that nobody claimed, and in which nothing was committed, is not looked at.
 func TestUnclaimedEpochIsNotLookedAt(t *testing.T) {
 	w := newWorld(t)
 	w.tenure("a1")
 	w.tenure("b1")
 	w.remove("e00000002/origin.json")
+	w.remove("e00000002/snap-000001.json")
 	w.put("e00000002/strange", "x")
 	o := w.acquire()
 	must(t, o.open())
 	if !slices.Equal(o.content, []string{"a1"}) || len(o.restored.Skipped) > 0 {
 		t.Errorf("restored %q, skipped %v", o.content, o.restored.Skipped)
+	}
+}
+
+// CP-6: trying again and again does not get past the copies; only an operator does.
+func TestRollbackIsNotRetriedAway(t *testing.T) {
+	w := newWorld(t)
+	for _, word := range []string{"a1", "b1", "c1"} {
+		w.tenure(word)
+	}
+	w.mu.latest = 0 // the lease store forgot all grants
+	for attempt := range 6 {
+		if err := w.acquire().restore(); !errors.Is(err, coord.CodeEpochRolledBack) {
+			t.Fatalf("attempt %d: %v, want EPOCH_ROLLED_BACK", attempt+1, err)
+		}
+	}
+	o := w.acquire()
+	must(t, o.copies.ClearRollback(t.Context(), o.grant.Key))
+	must(t, o.open())
+	if !slices.Equal(o.content, []string{"a1", "b1", "c1"}) {
+		t.Errorf("after the epoch was raised: restored %q", o.content)
+	}
+}
+
+// A lost origin is no weaker than a damaged one: the epoch's own copies count, and
+// what an older owner uploaded late does not come back.
+func TestLostOriginDoesNotBringBackOlderCopies(t *testing.T) {
+	w := newWorld(t)
+	w.tenure("a1")
+	w.tenure("b1")
+	w.remove("e00000002/origin.json")
+	o := w.acquire()
+	must(t, o.open())
+	if !slices.Equal(o.content, []string{"a1", "b1"}) {
+		t.Errorf("restored %q, want the newest epoch's copy", o.content)
+	}
+	w.remove("e00000002/snap-000001.db")
+	w.remove("e00000003/origin.json")
+	var invalid *coord.RestoreInvalidError
+	if err := w.acquire().restore(); !errors.As(err, &invalid) {
+		t.Errorf("with neither origin nor image: %v, want RESTORE_INVALID", err)
 	}
 }
 

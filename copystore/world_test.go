@@ -130,6 +130,7 @@ func (o *owner) request() copystore.RestoreRequest {
 		Path:      o.path(),
 		Verify:    func(_ context.Context, path string) (int64, error) { return verify(o.w.key, path) },
 		StillHeld: o.held,
+		Prove:     o.held,
 	}
 }
 

@@ -21,6 +21,10 @@ const (
 	MaxPayload = 64 << 20 // of the payload
 )
 
+// MaxDepth is how deep arrays and objects of a payload may be nested, which is what
+// SQLite's JSON functions can read.
+const MaxDepth = 1000
+
 // MaxRead is the greatest number of events that one Read returns.
 const MaxRead = 1000
 
@@ -104,7 +108,30 @@ func compact(payload json.RawMessage) (json.RawMessage, error) {
 	if err := json.Compact(&b, payload); err != nil {
 		return nil, invalid("payload is not JSON")
 	}
+	if depthOf(b.Bytes()) > MaxDepth {
+		return nil, invalid(fmt.Sprintf("payload is nested more than %d deep", MaxDepth))
+	}
 	return b.Bytes(), nil
+}
+
+// depthOf returns how deep valid JSON is nested.
+func depthOf(text []byte) int {
+	depth, deepest, quoted := 0, 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			depth++
+			deepest = max(deepest, depth)
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return deepest
 }
 
 // sameBody reports whether a repeated append means the event that is there.

@@ -25,6 +25,7 @@ type copies struct {
 	h         *Handle
 	publisher *copystore.Publisher // set by the claim
 	covered   atomic.Uint64        // Commits of the database that the newest committed copy holds
+	failing   atomic.Bool          // the latest publish failed, and that was logged
 
 	ctx    context.Context // ends with stop
 	cancel context.CancelFunc
@@ -49,6 +50,7 @@ func (c *copies) restore(ctx context.Context, path string) (copystore.Restored, 
 			return info.Events, err
 		},
 		StillHeld: c.stillHeld,
+		Prove:     c.h.lease.Check,
 	})
 }
 
@@ -134,11 +136,16 @@ func (h *Handle) publish(ctx context.Context, force bool) (copystore.Manifest, e
 	case err != nil:
 		if h.Err() == nil { // else the end of the tenure says it all
 			h.emit(Event{Kind: EventSnapshotFailed, Code: coord.CodeOf(err)})
-			h.log().Warn("no copy was committed", zap.Error(err))
+			if !c.failing.Swap(true) {
+				h.log().Warn("no copy was committed; a crash loses what came since the last one", zap.Error(err))
+			}
 		}
 		return copystore.Manifest{}, err
 	}
 	c.covered.Store(commits)
+	if c.failing.Swap(false) {
+		h.log().Info("copies are committed again", zap.Uint64("seq", manifest.Seq))
+	}
 	h.emit(Event{Kind: EventSnapshot, Seq: manifest.Seq})
 	return manifest, nil
 }
@@ -166,7 +173,7 @@ func (c *copies) stop() {
 // retain removes what the lineage does not need any more. What a failure leaves
 // behind costs space only, and goes with the next one.
 func (c *copies) retain(ctx context.Context) {
-	if _, err := c.publisher.Retain(ctx, c.h.router.opts.KeepCopies); err != nil && c.ctx.Err() == nil {
+	if _, err := c.publisher.Retain(ctx, c.h.router.opts.KeepCopies); err != nil && ctx.Err() == nil {
 		c.h.log().Warn("superseded copies remain", zap.Error(err))
 	}
 }

@@ -48,6 +48,9 @@ func (h *Handle) Handoff(ctx context.Context) error {
 	h.dismantle()
 	err := h.release(ctx)
 	h.emit(Event{Kind: EventReleased, Flushed: true, Code: coord.CodeOf(err)})
+	// After the release, so that the next owner does not wait for it: what is
+	// removed is older than a copy that was committed while the lease was held.
+	h.copies.retain(context.WithoutCancel(ctx))
 	h.vacate()
 	return err
 }

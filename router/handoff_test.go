@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,6 +58,24 @@ func TestHandoffOfAnUnchangedLedgerUploadsNothing(t *testing.T) {
 			t.Errorf("%d objects were created for an unchanged ledger", n)
 		}
 		wantHeld(t, a.open(key(t, 1)), "one")
+	})
+}
+
+// CP-8: retention does not depend on periodic copies.
+func TestHandoffsLeaveOnlyTheNewestCopies(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.router("a")
+		for n := range 6 {
+			h := a.open(key(t, 1))
+			mustAdd(t, h, fmt.Sprint(n))
+			if err := h.Handoff(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := strings.Count(strings.Join(w.copies.names(t), " "), ".db"); n != router.DefaultKeepCopies {
+			t.Errorf("%d images are kept, want %d", n, router.DefaultKeepCopies)
+		}
+		wantHeld(t, a.open(key(t, 1)), "0", "1", "2", "3", "4", "5")
 	})
 }
 

@@ -41,6 +41,29 @@ func TestFlightsThroughTwoReplicas(t *testing.T) {
 	}
 }
 
+// Requests that meet a tenant while it is being opened wait for it, wherever they
+// came in: none is refused.
+func TestFirstContact(t *testing.T) {
+	f := newFleet(t)
+	a, b := f.start("a"), f.start("b")
+	for _, key := range numberedKeys(t, 5) {
+		var clients sync.WaitGroup
+		for i := range 20 {
+			clients.Go(func() {
+				through := []*replica{a, b}[i%2]
+				got, err := through.do(t.Context(), "POST", tenantPath(key)+"/events", note(fmt.Sprintf("n-%d", i)))
+				if err != nil || got.status != 201 {
+					t.Errorf("append %d: %s, %v", i, got, err)
+				}
+			})
+		}
+		clients.Wait()
+		if n := len(a.events(key)); n != 20 {
+			t.Errorf("%d events, want 20", n)
+		}
+	}
+}
+
 // A watcher keeps a replica's own events, as its event stream tells them.
 type watcher struct {
 	mu struct {

@@ -53,6 +53,8 @@ func badRequests() []badRequest {
 		badRequest{"empty body", "POST", tenant + "/events", ``, 400, "REQUEST_INVALID"},
 		badRequest{"unknown field", "POST", tenant + "/events", event(`,"colour":"red"`), 400, "REQUEST_INVALID"},
 		badRequest{"trailing data", "POST", tenant + "/events", event("") + event(""), 400, "REQUEST_INVALID"},
+		badRequest{"payload nested too deep", "POST", tenant + "/events", `{"actor":"a","kind":"k","payload":` + strings.Repeat("[", 1001) + strings.Repeat("]", 1001) + `}`, 400, "EVENT_INVALID"},
+		badRequest{"half a character", "POST", tenant + "/events", event(`,"idem_key":"\ud800"`), 400, "REQUEST_INVALID"},
 		badRequest{"no kind", "POST", tenant + "/events", `{"actor":"a","payload":{}}`, 400, "EVENT_INVALID"},
 		badRequest{"body over the limit", "POST", tenant + "/events", event(`,"idem_key":"` + strings.Repeat("x", 2<<20) + `"`), 413, "BODY_TOO_LARGE"},
 		badRequest{"query that is no JSON", "POST", tenant + "/query", `SELECT 1`, 400, "REQUEST_INVALID"},

@@ -133,12 +133,13 @@ func TestSecondSignalExitsAtOnce(t *testing.T) {
 	}
 }
 
-// RE-2: a restarted process is another holder.
+// RE-2: a restarted process is another holder. A terminal that closes is a shutdown
+// like any other.
 func TestRestartIsAnotherReplica(t *testing.T) {
 	f := newFleet(t)
 	a := f.start("a")
 	first := a.id()
-	a.signal(syscall.SIGTERM)
+	a.signal(syscall.SIGHUP)
 	if code := a.wait(patience); code != 0 {
 		t.Fatalf("exit code %d, want 0", code)
 	}

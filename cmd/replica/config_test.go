@@ -35,7 +35,7 @@ func writeFile(t *testing.T, content string) string {
 // RE-1: a flag wins over a variable, a variable over the file, the file over the
 // default.
 func TestConfigPrecedence(t *testing.T) {
-	file := writeFile(t, "lease-ttl: 20s\nsnapshot-every: 20s\ndrain-timeout: 20s\netcd: [a:1, b:2]\nmax-tenants: 7\n")
+	file := writeFile(t, "lease-ttl: 20s\nsnapshot-every: 20s\ndrain-timeout: 20s\netcd: [a:1, b:2]\ncopies: /copies\nmax-tenants: 7\n")
 	env := []string{"LEASEHOLD_LEASE_TTL=30s", "LEASEHOLD_SNAPSHOT_EVERY=30s", "LEASEHOLD_MAX_TENANTS=", "PATH=/bin", "LEASEHOLD_CONFIG=" + file}
 	cfg, err := load(t, []string{"--lease-ttl", "40s"}, env)
 	if err != nil {
@@ -124,8 +124,9 @@ func TestConfigRefusesValues(t *testing.T) {
 		"snapshots":         {"--snapshot-every", "-1s"},
 		"state dir":         {"--state-dir", ""},
 		"TLS, embedded":     {"--etcd-ca", "ca.pem"},
-		"cert without key":  {"--etcd", "a:1", "--etcd-cert", "c.pem"},
-		"user, no password": {"--etcd", "a:1", "--etcd-user", "u"},
+		"cert without key":  {"--etcd", "a:1", "--copies", "c", "--etcd-cert", "c.pem"},
+		"user, no password": {"--etcd", "a:1", "--copies", "c", "--etcd-user", "u"},
+		"copies not shared": {"--etcd", "a:1"},
 	} {
 		if _, err := load(t, args, nil); err == nil {
 			t.Errorf("%s: accepted", name)

@@ -3,9 +3,9 @@
 // time may write it.
 //
 // Started with nothing configured it runs an etcd of its own, keeps copies in a
-// directory and listens on loopback. SIGTERM and SIGINT hand every tenant off and
-// exit with status 0, or with 1 naming the tenants that could not be; a second
-// signal exits at once with status 130. A configuration that is refused, and
+// directory and listens on loopback. SIGTERM, SIGINT and SIGHUP (a terminal that
+// closes) hand every tenant off and exit with status 0, or with 1 naming the tenants
+// that could not be; a second signal exits at once with status 130. A configuration that is refused, and
 // every other failure, exits with 1.
 package main
 
@@ -25,7 +25,7 @@ func main() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	go func() {
 		<-signals
 		stop()

@@ -201,6 +201,7 @@ func (r *replica) makeRouter(context.Context) (err error) {
 		Address: r.address, Version: version(), MaxTenants: r.cfg.MaxTenants,
 		BodyTimeout:     r.cfg.BodyTimeout,
 		TransferTimeout: r.cfg.DrainTimeout + httpapi.DefaultTransferTimeout,
+		ForwardTimeout:  r.cfg.LeaseTTL,
 		Logger:          r.log.Named("http"),
 	})
 	return err

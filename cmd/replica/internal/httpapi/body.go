@@ -8,7 +8,9 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -41,6 +43,9 @@ func decode(body []byte, v any) error {
 	if !utf8.Valid(body) {
 		return refuse(CodeRequestInvalid, "the body is not UTF-8")
 	}
+	if hasLoneSurrogate(body) {
+		return refuse(CodeRequestInvalid, "the body has an escape of half a character")
+	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
@@ -50,6 +55,49 @@ func decode(body []byte, v any) error {
 		return refuse(CodeRequestInvalid, "the body has something after the JSON value")
 	}
 	return nil
+}
+
+// hasLoneSurrogate finds \u escapes of a surrogate that has no partner. Decoding
+// replaces each by the same character, so different keys would become one.
+func hasLoneSurrogate(body []byte) bool {
+	var high bool // the last character was an escaped high surrogate
+	for i := 0; i < len(body); i++ {
+		if body[i] != '\\' || i+1 >= len(body) {
+			if high {
+				return true
+			}
+			continue
+		}
+		i++
+		r := utf16Escape(body[i:])
+		switch {
+		case utf16.IsSurrogate(r) && r >= 0xdc00: // low
+			if !high {
+				return true
+			}
+			high = false
+		case high:
+			return true
+		default:
+			high = utf16.IsSurrogate(r)
+		}
+		if r >= 0 {
+			i += len("u0000") - 1
+		}
+	}
+	return high
+}
+
+// utf16Escape reads "uXXXX"; -1 if s begins with anything else.
+func utf16Escape(s []byte) rune {
+	if len(s) < len("u0000") || s[0] != 'u' {
+		return -1
+	}
+	n, err := strconv.ParseUint(string(s[1:5]), 16, 16)
+	if err != nil {
+		return -1
+	}
+	return rune(n)
 }
 
 // decodeOptional is decode for bodies that may be left out.

@@ -94,7 +94,7 @@ func targetOf(owner coord.Record, op operation, r *http.Request) (string, error)
 
 // ask forwards the request and passes the reply on.
 func (s *Server) ask(ctx context.Context, w http.ResponseWriter, r *http.Request, op operation, owner, target string) {
-	ctx, cancel := context.WithTimeout(ctx, ownerShare(ctx))
+	ctx, cancel := context.WithTimeout(ctx, s.ownerShare(ctx, op))
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, op.method, target, bytes.NewReader(bodyOf(r)))
 	if err != nil {
@@ -128,11 +128,17 @@ func (s *Server) passOn(w http.ResponseWriter, resp *http.Response) {
 	}
 }
 
-// ownerShare is the time the owner gets out of what is left.
-func ownerShare(ctx context.Context) time.Duration {
+// ownerShare is the time the owner gets out of what is left. An owner that is
+// stopped or cut off must not use up all of it: soon its lease ends, and another
+// attempt finds the next owner.
+func (s *Server) ownerShare(ctx context.Context, op operation) time.Duration {
 	deadline, _ := ctx.Deadline() // tenantHandler sets one
 	left := time.Until(deadline)
-	return left - min(answerReserve, left/10)
+	share := left - min(answerReserve, left/10)
+	if op.transfers {
+		return share
+	}
+	return min(share, s.opts.ForwardTimeout)
 }
 
 // forwardProblem tells an owner that cannot have received the request from one

@@ -21,6 +21,7 @@ const (
 	DefaultWriteTimeout    = 30 * time.Second
 	DefaultRequestTimeout  = 30 * time.Second
 	DefaultTransferTimeout = 3 * time.Minute
+	DefaultForwardTimeout  = 10 * time.Second
 )
 
 // Leases is what the server needs of a lease store beyond what the router does.
@@ -55,6 +56,9 @@ type Options struct {
 	// TransferTimeout bounds the work of a request that copies or gives up a
 	// tenant, which may have to wait for a drain.
 	TransferTimeout time.Duration
+	// ForwardTimeout bounds how long the owner may take to answer a forwarded request
+	// that is no transfer; about as long as a lease lasts.
+	ForwardTimeout time.Duration
 
 	// Logger is silent while all is well; nil means no logs.
 	Logger *zap.Logger
@@ -70,6 +74,7 @@ func (o Options) withDefaults() Options {
 	fill(&o.WriteTimeout, DefaultWriteTimeout)
 	fill(&o.RequestTimeout, DefaultRequestTimeout)
 	fill(&o.TransferTimeout, DefaultTransferTimeout)
+	fill(&o.ForwardTimeout, DefaultForwardTimeout)
 	if o.MaxBody == 0 {
 		o.MaxBody = DefaultMaxBody
 	}
@@ -91,7 +96,7 @@ func (o Options) validate() error {
 	demand(o.Monitor != nil, "Monitor is nil")
 	demand(o.Address != "", "Address is empty")
 	demand(o.MaxBody > 0, "MaxBody must be positive")
-	demand(min(o.BodyTimeout, o.WriteTimeout, o.RequestTimeout, o.TransferTimeout) > 0, "timeouts must be positive")
+	demand(min(o.BodyTimeout, o.WriteTimeout, o.RequestTimeout, o.TransferTimeout, o.ForwardTimeout) > 0, "timeouts must be positive")
 	if len(bad) > 0 {
 		return &coord.Error{Code: coord.CodeOptionsInvalid, Op: "http server", Detail: strings.Join(bad, "; ")}
 	}

@@ -171,7 +171,8 @@ func (s *Server) find(ctx context.Context, key coord.Key, wants presence) (*rout
 		return nil, err
 	case record.Held && record.Owner != s.replica:
 		return nil, &coord.LeaseHeldError{Record: record}
-	case wants == openOrCreate:
+	case wants == openOrCreate, wants == heldHere && record.Held:
+		// Held here without a handle: the opening is under way, and is joined.
 		return s.router.Open(ctx, key)
 	case wants == openExisting:
 		return s.router.OpenExisting(ctx, key)
