@@ -23,6 +23,12 @@ run: $(BIN)
 .PHONY: test
 test: lint
 	$(GO) test $(TESTFLAGS) ./...
+	$(MAKE) compat
+
+## compat: goose, sqlx and GORM, unchanged, on a guarded database
+.PHONY: compat
+compat:
+	cd test/compat && $(GO) vet ./... && $(GO) test $(TESTFLAGS) ./...
 
 .PHONY: lint
 lint:

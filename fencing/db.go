@@ -24,6 +24,10 @@ import (
 // that reads first does not fail when it comes to write. A read-only transaction
 // cannot write, and holds up no writer.
 //
+// Foreign keys are enforced. PRAGMA foreign_keys, given outside a transaction, is the
+// one setting that a consumer may change, and it holds for the handle: every
+// connection of it follows.
+//
 // What the errors of a call mean:
 //   - a [*coord.FencedError], or whatever else the gate returned: the call had no
 //     effect;

@@ -28,6 +28,8 @@ type rawConn struct {
 	sql      string // text of the consumer's call
 	ownTx    bool   // a consumer has used BEGIN or SAVEPOINT as text here
 	spoiled  bool   // not to be used by anyone else
+	keysOff  bool   // foreign keys are not enforced at this moment
+	keysSet  bool   // a consumer has compiled a statement here that sets them
 
 	// What SQLite's callbacks saw during the current call.
 	event      bool // one of them ran

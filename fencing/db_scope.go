@@ -18,9 +18,11 @@ type scope struct {
 	reads  ReadGate
 	more   ReadGate // extra, if it is one
 	closed atomic.Bool
-	done   chan struct{} // closed together with the scope
-	handle *sql.DB
-	ending sync.Once // of reclaim
+	// keysOff is what every connection of the handle follows; see followKeys.
+	keysOff atomic.Bool
+	done    chan struct{} // closed together with the scope
+	handle  *sql.DB
+	ending  sync.Once // of reclaim
 
 	mu struct {
 		sync.Mutex

@@ -87,6 +87,9 @@ func (c *conn) admit() error {
 	if err == nil {
 		err = c.aborted
 	}
+	if err == nil && c.raw.keysOff != c.scope.keysOff.Load() {
+		err = c.followKeys()
+	}
 	if err != nil {
 		c.leave()
 	}
@@ -95,6 +98,11 @@ func (c *conn) admit() error {
 
 // settle turns what SQLite said into what the caller hears.
 func (c *conn) settle(err error) error {
+	if c.raw.keysSet {
+		if failed := c.noticeKeys(); err == nil {
+			err = failed
+		}
+	}
 	if err == nil && !c.raw.event {
 		return nil
 	}
