@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/mattn/go-sqlite3"
@@ -114,17 +115,18 @@ func (r *rawConn) forget() {
 	r.event, r.proved, r.refused, r.rolledBack, r.denied = false, 0, nil, false, ""
 }
 
-// stop makes the call that is running on r, if any, fail soon. It may be called
-// by anyone, and only on a connection that is not used again: an
-// interrupt that comes late hits whatever runs next.
+// stop interrupts the call that is running on r, if any; it returns at once, and
+// pending counts what it left behind: r must not be closed, nor used by another call,
+// before that has ended.
 //
 // The driver interrupts on behalf of a statement whose context has ended, so this
-// starts one under such a context. It waits behind the running call, which
-// the interrupt ends.
-func (r *rawConn) stop() {
+// starts one under such a context, which then waits behind the running call. An
+// interrupt that comes before SQLite has begun that call is lost, so whoever wants the call
+// to end repeats it.
+func (r *rawConn) stop(pending *sync.WaitGroup) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, _ = r.interrupt.ExecContext(ctx, nil) // its own outcome means nothing
+	pending.Go(func() { _, _ = r.interrupt.ExecContext(ctx, nil) }) // its own outcome means nothing
 }
 
 // rollback ends whatever transaction is open. If one stays open the connection is

@@ -90,6 +90,7 @@ func (s *scope) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, err
 	}
 	c := &conn{scope: s, raw: r, gone: make(chan struct{})}
+	c.cancel = newCancellation(c)
 	r.holder = c
 	s.mu.Lock()
 	s.mu.conns[c] = struct{}{}
@@ -186,7 +187,7 @@ func (c *conn) interruptUntilGone() {
 		c.stop.Lock()
 		if !c.stop.disposed {
 			c.stop.interrupted = true
-			c.raw.stop()
+			c.raw.stop(&c.stop.pending)
 		}
 		c.stop.Unlock()
 		select {

@@ -42,13 +42,15 @@ type conn struct {
 	writing bool  // holds the database's writer
 	rows    *rows // open, the first of a list
 	stmts   *stmt // open, the first of a list
+	cancel  cancellation
 
-	// stop is held while raw is interrupted, so that it is not closed under the
-	// interrupt.
+	// stop keeps raw from being closed under an interrupt of whoever takes the
+	// connection back.
 	stop struct {
 		sync.Mutex
 		interrupted bool
 		disposed    bool
+		pending     sync.WaitGroup // nobody adds once disposed is set
 	}
 }
 
@@ -168,8 +170,9 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 			defer c.yieldWriter()
 		}
 	}
-	result, err := c.raw.inner.ExecContext(ctx, query, args)
-	if err = c.settle(err); err != nil {
+	stop := c.heed(ctx)
+	result, err := c.raw.inner.ExecContext(context.Background(), query, args)
+	if err = c.settle(c.unheed(ctx, stop, err)); err != nil {
 		return nil, err
 	}
 	return result, nil
@@ -187,17 +190,19 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 			return nil, err
 		}
 	}
+	stop := c.heed(ctx)
 	inner, err := c.raw.inner.QueryContext(ctx, query, args)
-	return c.newRows(inner, err, claimed)
+	return c.newRows(inner, err, c.unheed(ctx, stop, err), claimed)
 }
 
-// newRows settles the first step, which the driver has taken already. A statement
+// newRows settles the first step, which the driver has taken already: failed is what
+// it said, err what is to be told. A statement
 // that writes holds the writer until its rows are closed, because that is when it
 // commits.
-func (c *conn) newRows(inner driver.Rows, err error, claimed bool) (driver.Rows, error) {
-	failed, wrote := err != nil, c.raw.proved > 0
+func (c *conn) newRows(inner driver.Rows, failed, err error, claimed bool) (driver.Rows, error) {
+	wrote := c.raw.proved > 0
 	if err = c.settle(err); err != nil {
-		if !failed {
+		if failed == nil {
 			inner.Close()
 		}
 		if claimed {
@@ -319,6 +324,7 @@ func (c *conn) dispose() error {
 	c.stop.disposed = true
 	c.raw.spoiled = c.raw.spoiled || c.stop.interrupted
 	c.stop.Unlock()
+	c.stop.pending.Wait()
 	c.tidy()
 	for c.stmts != nil {
 		_ = c.stmts.close()

@@ -263,6 +263,60 @@ func TestGuardTransactionEndedBySQLite(t *testing.T) {
 	}
 }
 
+// A cancellingGate ends a context while it answers, which is before SQLite has begun.
+type cancellingGate struct {
+	*testGate
+	cancel atomic.Pointer[context.CancelFunc]
+}
+
+func (g *cancellingGate) Check() error {
+	if cancel := g.cancel.Swap(nil); cancel != nil {
+		(*cancel)()
+	}
+	return g.testGate.Check()
+}
+
+// Trap 43: a call whose context ends before SQLite has begun ends too, and what
+// follows on the connection is not hit by the interrupt.
+func TestGuardCancelledBeforeItBegan(t *testing.T) {
+	gate := &cancellingGate{testGate: newTestGate()}
+	d := openGuarded(t, gate, nil)
+	d.DB().SetMaxOpenConns(1)
+	mustExec(t, d.DB(), "CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT)")
+	conn, err := d.DB().Conn(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	write, err := conn.PrepareContext(bg, "INSERT INTO t(v) "+endless)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer write.Close()
+	read, err := conn.PrepareContext(bg, endless)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	for what, call := range map[string]func(ctx context.Context) error{
+		"Exec":       func(ctx context.Context) error { return noResult(conn.ExecContext(ctx, "INSERT INTO t(v) "+endless)) },
+		"Query":      func(ctx context.Context) error { return scanErr(conn.QueryRowContext(ctx, endless)) },
+		"Stmt.Exec":  func(ctx context.Context) error { return noResult(write.ExecContext(ctx)) },
+		"Stmt.Query": func(ctx context.Context) error { return scanErr(read.QueryRowContext(ctx)) },
+	} {
+		for range 20 {
+			ctx, cancel := context.WithCancel(bg)
+			gate.cancel.Store(&cancel)
+			if err := call(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", what, err)
+			}
+			if n := count(t, conn, "t"); n != 0 {
+				t.Fatalf("%s: %d rows", what, n)
+			}
+		}
+	}
+}
+
 // A failed statement and a savepoint leave the transaction usable.
 func TestGuardTransactionGoesOn(t *testing.T) {
 	d := openGuarded(t, newTestGate(), nil)

@@ -51,8 +51,9 @@ func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 			defer c.yieldWriter()
 		}
 	}
-	result, err := s.inner.ExecContext(ctx, args)
-	if err = c.settle(err); err != nil {
+	stop := c.heed(ctx)
+	result, err := s.inner.ExecContext(context.Background(), args)
+	if err = c.settle(c.unheed(ctx, stop, err)); err != nil {
 		return nil, err
 	}
 	return result, nil
@@ -74,8 +75,9 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 			return nil, err
 		}
 	}
+	stop := c.heed(ctx)
 	inner, err := s.inner.QueryContext(ctx, args)
-	return c.newRows(inner, err, claimed)
+	return c.newRows(inner, err, c.unheed(ctx, stop, err), claimed)
 }
 
 var errStmtClosed = errors.New("fencing: the statement is closed")
