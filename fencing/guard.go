@@ -36,8 +36,9 @@ type ReadGate interface {
 // ErrTxAborted is in the tree of the error that a statement or Commit of a
 // transaction returns after SQLite rolled the transaction back by itself, because
 // a statement in it was cancelled or failed in a way that ends transactions, or
-// because a statement ended it by text. What follows would run outside the
-// transaction and survive its Rollback, so it is refused.
+// because a statement that was compiled before it ended it. What follows would run
+// outside the transaction and survive its Rollback, so it is refused. For a
+// transaction that began by text, on one connection, this ends with a COMMIT or ROLLBACK by text.
 var ErrTxAborted = errors.New("fencing: the transaction is over")
 
 // SQLErrorOf reports whether err says that the statement itself is at fault — bad

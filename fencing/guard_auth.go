@@ -72,6 +72,10 @@ func (r *rawConn) authorize(op int, arg1, arg2, arg3 string) int {
 // refusal names what a consumer may not do, or returns "".
 func (r *rawConn) refusal(op int, arg1, arg2 string) string {
 	switch op {
+	case sqlite3.SQLITE_TRANSACTION:
+		if r.holder != nil && r.holder.tx != nil {
+			return transactionByText
+		}
 	case sqlite3.SQLITE_ATTACH:
 		return "attaching a database or VACUUM"
 	case sqlite3.SQLITE_DETACH:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -38,7 +37,8 @@ type conn struct {
 
 	// The rest belongs to the call that is inside.
 	tx      *tx   // the open transaction that BeginTx began
-	aborted error // why tx is over before its end
+	aborted error // why the transaction is over before its end
+	textTx  bool  // a transaction began by text and its caller has not heard of its end
 	writing bool  // holds the database's writer
 	rows    *rows // open, the first of a list
 	stmts   *stmt // open, the first of a list
@@ -71,13 +71,38 @@ func (c *conn) leave() {
 	}
 }
 
-// begin enters c for a call of SQL text that needs the lease.
+// begin enters c for a call of SQL text that needs the lease. A transaction that
+// BeginTx began is not for text to end; one that text began, and SQLite ended, is over
+// for its caller once that has heard of it.
 func (c *conn) begin(text string) error {
-	err := c.admit()
-	if err == nil {
-		c.raw.sql = text
+	if err := c.admit(); err != nil {
+		if c.textTx && errors.Is(err, ErrTxAborted) {
+			return c.endTextTx(text, err)
+		}
+		return err
 	}
-	return err
+	if c.tx != nil && txVerbOf(text) != txNothing {
+		c.leave()
+		return refuse(transactionByText, nil)
+	}
+	c.raw.sql = text
+	return nil
+}
+
+const transactionByText = "beginning or ending a transaction by text, within one of BeginTx,"
+
+// endTextTx lets a COMMIT or ROLLBACK end the state of a transaction that is over.
+func (c *conn) endTextTx(text string, aborted error) error {
+	verb := txVerbOf(text)
+	if verb != txCommit && verb != txRollback || c.enter() != nil {
+		return aborted
+	}
+	c.textTx, c.aborted = false, nil
+	c.leave()
+	if verb == txCommit {
+		return aborted
+	}
+	return c.begin(text) // SQLite says that there is no transaction
 }
 
 // admit enters c for a call that needs the lease.
@@ -105,6 +130,9 @@ func (c *conn) settle(err error) error {
 			err = failed
 		}
 	}
+	if c.raw.ownTx && c.tx == nil {
+		c.noticeTextTx(err)
+	}
 	if err == nil && !c.raw.event {
 		return nil
 	}
@@ -128,6 +156,19 @@ func (c *conn) settle(err error) error {
 		return busy("for the lock of the file", err)
 	}
 	return err
+}
+
+// noticeTextTx follows a transaction that began by text. If it ended with a call that
+// was not to end it, what follows would run outside of it.
+func (c *conn) noticeTextTx(err error) {
+	open := !c.raw.inner.AutoCommit()
+	if c.textTx && !open && err != nil && txVerbOf(c.raw.sql) == txNothing {
+		c.aborted = txAborted(err)
+		return
+	}
+	if c.aborted == nil {
+		c.textTx = open
+	}
 }
 
 // claimWriter waits for c's turn to write, unless c has it or a transaction is
@@ -292,6 +333,7 @@ func (c *conn) tidy() {
 	}
 	if c.raw.ownTx {
 		c.raw.rollback()
+		c.textTx, c.aborted = false, nil
 	}
 	if c.raw.event {
 		_ = c.settle(nil) // counts what a result set committed as it closed
@@ -335,21 +377,4 @@ func (c *conn) dispose() error {
 	c.scope.returned(c)
 	close(c.gone)
 	return err
-}
-
-// writeWords begin the statements that write. The list decides only who waits in
-// line; see claimWriter.
-var writeWords = [...]string{"INSERT", "UPDATE", "DELETE", "REPLACE", "CREATE", "DROP", "ALTER"}
-
-func looksLikeWrite(text string) bool {
-	text = strings.TrimLeft(text, " \t\r\n")
-	if strings.HasPrefix(text, "SELECT") {
-		return false // sooner
-	}
-	for _, word := range writeWords {
-		if len(text) > len(word) && strings.EqualFold(text[:len(word)], word) {
-			return true
-		}
-	}
-	return false
 }
