@@ -62,6 +62,10 @@ const (
 	// CodeLedgerBusy is returned when a call waited in vain for its turn to use the
 	// ledger. It had no effect and may be repeated.
 	CodeLedgerBusy Code = "LEDGER_BUSY"
+	// CodeLedgerFull is returned when the ledger cannot grow: the disk is full, or the
+	// ledger has reached its size limit. The transaction is gone, nothing that was
+	// there is, and reads go on.
+	CodeLedgerFull Code = "LEDGER_FULL"
 	// CodeSQLRefused is returned when a statement would leave the tenant's file
 	// or change a setting that copies depend on.
 	CodeSQLRefused Code = "SQL_REFUSED"

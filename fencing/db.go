@@ -38,6 +38,8 @@ import (
 //   - [coord.CodeSQLRefused]: the statement would leave the file or change a
 //     setting that copies depend on;
 //   - [coord.CodeLedgerBusy]: the call waited in vain for its turn, and had no effect;
+//   - [coord.CodeLedgerFull]: the file cannot grow, because of the disk or of
+//     [DatabaseOptions.MaxBytes]; the transaction, if any, was rolled back;
 //   - [coord.CodeHandleClosed]: the handle's time is over;
 //   - [ErrTxAborted]: the transaction had ended before the call;
 //   - anything else is SQLite's own.

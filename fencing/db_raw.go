@@ -3,7 +3,9 @@ package fencing
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -54,11 +56,31 @@ func (d *Database) openRaw() (*rawConn, error) {
 		return nil, fmt.Errorf("prepare a connection: %w", err)
 	}
 	r.interrupt = stmt.(driver.StmtExecContext)
+	if err := r.limitSize(); err != nil {
+		return nil, errors.Join(err, stmt.Close(), inner.Close())
+	}
 	inner.RegisterCommitHook(r.onCommit)
 	inner.RegisterRollbackHook(r.onRollback)
 	inner.RegisterAuthorizer(r.authorize)
 	d.opened.Add(1)
 	return r, nil
+}
+
+// limitSize tells the connection how far the file may grow, which SQLite does not keep in
+// the file.
+func (r *rawConn) limitSize() error {
+	if r.db.opts.MaxBytes == 0 {
+		return nil
+	}
+	text, err := queryText(r.inner, "PRAGMA page_size")
+	if err != nil {
+		return err
+	}
+	page, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return fmt.Errorf("page size: %w", err)
+	}
+	return r.run(fmt.Sprintf("PRAGMA max_page_count = %d", max(1, r.db.opts.MaxBytes/page)))
 }
 
 // openSQLite opens one plain connection.

@@ -71,6 +71,38 @@ func isBusy(err error) bool {
 	return errors.As(err, &e) && e.Code == sqlite3.ErrBusy
 }
 
+func isFull(err error) bool {
+	var e sqlite3.Error
+	return errors.As(err, &e) && e.Code == sqlite3.ErrFull
+}
+
+func full(cause error) error {
+	return &coord.Error{
+		Code: coord.CodeLedgerFull, Detail: "the write was rolled back", Err: cause,
+		Hint: "free space on the disk, or raise the size limit",
+	}
+}
+
+// maxValue is the most bytes that SQLite takes as one value. The driver counts in 32
+// bits, so that a longer one would arrive as its beginning.
+const maxValue = 1_000_000_000
+
+func checkSize(args []driver.NamedValue) error {
+	for i := range args {
+		n := 0
+		switch v := args[i].Value.(type) {
+		case string:
+			n = len(v)
+		case []byte:
+			n = len(v)
+		}
+		if n > maxValue {
+			return sqlite3.Error{Code: sqlite3.ErrTooBig}
+		}
+	}
+	return nil
+}
+
 func busy(waited string, cause error) error {
 	return &coord.Error{Code: coord.CodeLedgerBusy, Detail: "waited in vain " + waited, Err: cause}
 }

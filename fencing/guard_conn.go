@@ -71,6 +71,14 @@ func (c *conn) leave() {
 	}
 }
 
+// beginWith is begin for a call that has arguments.
+func (c *conn) beginWith(text string, args []driver.NamedValue) error {
+	if err := checkSize(args); err != nil {
+		return err
+	}
+	return c.begin(text)
+}
+
 // begin enters c for a call of SQL text that needs the lease. A transaction that
 // BeginTx began is not for text to end; one that text began, and SQLite ended, is over
 // for its caller once that has heard of it.
@@ -125,6 +133,9 @@ func (c *conn) admit() error {
 
 // settle turns what SQLite said into what the caller hears.
 func (c *conn) settle(err error) error {
+	if err != nil && isFull(err) {
+		c.raw.rollback() // SQLite may have undone the statement only
+	}
 	if c.raw.keysSet {
 		if failed := c.noticeKeys(); err == nil {
 			err = failed
@@ -152,6 +163,8 @@ func (c *conn) settle(err error) error {
 		return refused
 	case denied != "" && err != nil:
 		return refuse(denied, err)
+	case isFull(err):
+		return full(err)
 	case isBusy(err):
 		return busy("for the lock of the file", err)
 	}
@@ -198,7 +211,7 @@ func (c *conn) yieldWriter() {
 
 // ExecContext implements driver.ExecerContext.
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	if err := c.begin(query); err != nil {
+	if err := c.beginWith(query, args); err != nil {
 		return nil, err
 	}
 	defer c.leave()
@@ -221,7 +234,7 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 
 // QueryContext implements driver.QueryerContext.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	if err := c.begin(query); err != nil {
+	if err := c.beginWith(query, args); err != nil {
 		return nil, err
 	}
 	defer c.leave()

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mattn/go-sqlite3"
+
 	"github.com/leaseholddb/leasehold/fencing"
 )
 
@@ -279,8 +281,31 @@ func TestGuardLargeValues(t *testing.T) {
 	if err := d.DB().QueryRow("SELECT v FROM t").Scan(&back); err != nil || len(back) != len(value) || back[len(back)-1] != 7 {
 		t.Errorf("%d bytes came back, %v", len(back), err)
 	}
-	_, err := d.DB().Exec("INSERT INTO t(v) VALUES (zeroblob(1100000000))")
-	if message, ok := fencing.SQLErrorOf(err); !ok || !strings.Contains(message, "too big") {
-		t.Errorf("a value over 1 GB: %v", err)
+	insert, err := d.DB().Prepare("INSERT INTO t(v) VALUES (?)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer insert.Close()
+	// Memory that nobody touches costs nothing. The driver would take the longer of the
+	// two for one byte.
+	for _, size := range []int{1_000_000_001, 1<<32 + 1} {
+		huge := make([]byte, size)
+		for what, err := range map[string]error{
+			"Exec":  noResult(d.DB().Exec("INSERT INTO t(v) VALUES (?)", huge)),
+			"Query": drain(d.DB().Query("INSERT INTO t(v) VALUES (?) RETURNING id", huge)),
+			"Stmt":  noResult(insert.Exec(huge)),
+			"SQL":   noResult(d.DB().Exec("INSERT INTO t(v) VALUES (zeroblob(1100000000))")),
+		} {
+			var tooBig sqlite3.Error
+			if !errors.As(err, &tooBig) || tooBig.Code != sqlite3.ErrTooBig {
+				t.Errorf("a value of %d bytes by %s: %v", size, what, err)
+			}
+			if message, ok := fencing.SQLErrorOf(err); !ok || !strings.Contains(message, "too big") {
+				t.Errorf("a value of %d bytes by %s: %q, %v", size, what, message, ok)
+			}
+		}
+	}
+	if n := count(t, d.DB(), "t"); n != 1 {
+		t.Errorf("%d rows", n)
 	}
 }

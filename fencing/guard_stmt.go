@@ -35,7 +35,7 @@ func (s *stmt) NumInput() int {
 // ExecContext implements driver.StmtExecContext.
 func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
 	c := s.c
-	if err := c.begin(s.text); err != nil {
+	if err := c.beginWith(s.text, args); err != nil {
 		return nil, err
 	}
 	defer c.leave()
@@ -62,7 +62,7 @@ func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 // QueryContext implements driver.StmtQueryContext.
 func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
 	c := s.c
-	if err := c.begin(s.text); err != nil {
+	if err := c.beginWith(s.text, args); err != nil {
 		return nil, err
 	}
 	defer c.leave()

@@ -134,6 +134,8 @@ func statusOf(code coord.Code) int {
 		return http.StatusRequestEntityTooLarge
 	case CodeSQLFailed:
 		return http.StatusUnprocessableEntity
+	case coord.CodeLedgerFull:
+		return http.StatusInsufficientStorage
 	case coord.CodeDraining, coord.CodeDrainTimeout, coord.CodeFenced, coord.CodeLeaseLost, coord.CodeHandleClosed,
 		coord.CodeOutcomeUnknown, coord.CodeLedgerBusy, coord.CodeAtCapacity, coord.CodeRouterClosed,
 		coord.CodeLeaseStoreUnavailable, coord.CodeCopyStoreUnavailable, CodeOwnerUnreachable, CodeTimeout:

@@ -31,6 +31,7 @@ var wantStatus = map[coord.Code]int{
 	CodeTenantNotOpen:               409,
 	CodeBodyTooLarge:                413,
 	CodeSQLFailed:                   422,
+	coord.CodeLedgerFull:            507,
 	coord.CodeDraining:              503,
 	coord.CodeDrainTimeout:          503,
 	coord.CodeFenced:                503,
