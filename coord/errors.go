@@ -46,6 +46,10 @@ const (
 	// CodeLedgerInvalid is returned when a file is not a ledger of this tenant
 	// that this version of the code understands.
 	CodeLedgerInvalid Code = "LEDGER_INVALID"
+	// CodeLedgerNewer is returned when a ledger has a newer schema than this version of
+	// the code knows. Nothing was written and the lease was given back, for a replica
+	// that knows it.
+	CodeLedgerNewer Code = "LEDGER_NEWER"
 	// CodeCopyConflict is returned when somebody else's object lies where only
 	// the holder of this epoch may write.
 	CodeCopyConflict Code = "COPY_CONFLICT"

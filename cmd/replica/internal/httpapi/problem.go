@@ -137,7 +137,7 @@ func statusOf(code coord.Code) int {
 	case coord.CodeLedgerFull:
 		return http.StatusInsufficientStorage
 	case coord.CodeDraining, coord.CodeDrainTimeout, coord.CodeFenced, coord.CodeLeaseLost, coord.CodeHandleClosed,
-		coord.CodeOutcomeUnknown, coord.CodeLedgerBusy, coord.CodeAtCapacity, coord.CodeRouterClosed,
+		coord.CodeOutcomeUnknown, coord.CodeLedgerBusy, coord.CodeLedgerNewer, coord.CodeAtCapacity, coord.CodeRouterClosed,
 		coord.CodeLeaseStoreUnavailable, coord.CodeCopyStoreUnavailable, CodeOwnerUnreachable, CodeTimeout:
 		return http.StatusServiceUnavailable
 	default:

@@ -39,6 +39,7 @@ var wantStatus = map[coord.Code]int{
 	coord.CodeHandleClosed:          503,
 	coord.CodeOutcomeUnknown:        503,
 	coord.CodeLedgerBusy:            503,
+	coord.CodeLedgerNewer:           503, // another replica may know the schema
 	coord.CodeAtCapacity:            503,
 	coord.CodeRouterClosed:          503,
 	coord.CodeLeaseStoreUnavailable: 503,
