@@ -66,14 +66,16 @@ func SQLErrorOf(err error) (message string, ok bool) {
 	return "", false
 }
 
-func isBusy(err error) bool {
-	var e sqlite3.Error
-	return errors.As(err, &e) && e.Code == sqlite3.ErrBusy
-}
+func isBusy(err error) bool { return isSQLite(err, sqlite3.ErrBusy) }
 
-func isFull(err error) bool {
+func isFull(err error) bool { return isSQLite(err, sqlite3.ErrFull) }
+
+func isSQLite(err error, code sqlite3.ErrNo) bool {
+	if err == nil {
+		return false // before e is allocated
+	}
 	var e sqlite3.Error
-	return errors.As(err, &e) && e.Code == sqlite3.ErrFull
+	return errors.As(err, &e) && e.Code == code
 }
 
 func full(cause error) error {

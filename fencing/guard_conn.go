@@ -133,7 +133,7 @@ func (c *conn) admit() error {
 
 // settle turns what SQLite said into what the caller hears.
 func (c *conn) settle(err error) error {
-	if err != nil && isFull(err) {
+	if isFull(err) {
 		c.raw.rollback() // SQLite may have undone the statement only
 	}
 	if c.raw.keysSet {
@@ -239,12 +239,16 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	}
 	defer c.leave()
 	claimed, err := false, error(nil)
-	if c.tx == nil && looksLikeWrite(query) {
+	writes := looksLikeWrite(query)
+	if writes && c.tx == nil {
 		if claimed, err = c.claimWriter(ctx); err != nil {
 			return nil, err
 		}
 	}
-	stop := c.heed(ctx)
+	var stop func() bool
+	if writes {
+		stop = c.heed(ctx)
+	}
 	inner, err := c.raw.inner.QueryContext(ctx, query, args)
 	return c.newRows(inner, err, c.unheed(ctx, stop, err), claimed)
 }

@@ -75,7 +75,10 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 			return nil, err
 		}
 	}
-	stop := c.heed(ctx)
+	var stop func() bool
+	if s.writes {
+		stop = c.heed(ctx)
+	}
 	inner, err := s.inner.QueryContext(ctx, args)
 	return c.newRows(inner, err, c.unheed(ctx, stop, err), claimed)
 }
