@@ -4,10 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"path/filepath"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/coord/memlease"
@@ -49,7 +52,13 @@ func (g *stoppingGate) Check() error {
 
 func (g *stoppingGate) CheckRead() error { return g.lease.CheckRead() }
 
-func stopProcess() { _ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) }
+// stopProcess sends the signal to this very thread: any other would stop the process
+// while this one goes on for a moment.
+func stopProcess() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	_ = unix.Tgkill(unix.Getpid(), unix.Gettid(), unix.SIGSTOP)
+}
 
 // pausedWriter writes one row, is stopped on the way, and tells what it heard.
 func pausedWriter(o orders) (r report, err error) {
