@@ -25,6 +25,12 @@ test: lint
 	$(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -v /leasehold/test)
 	@# Alone: these start many processes and measure how soon they act.
 	$(GO) test $(TESTFLAGS) ./test/...
+	$(MAKE) compat
+
+## compat: goose, sqlx and GORM, unchanged, on a guarded database
+.PHONY: compat
+compat:
+	cd test/compat && $(GO) vet ./... && $(GO) test $(TESTFLAGS) ./...
 
 .PHONY: lint
 lint:

@@ -46,6 +46,10 @@ const (
 	// CodeLedgerInvalid is returned when a file is not a ledger of this tenant
 	// that this version of the code understands.
 	CodeLedgerInvalid Code = "LEDGER_INVALID"
+	// CodeLedgerNewer is returned when a ledger has a newer schema than this version of
+	// the code knows. Nothing was written and the lease was given back, for a replica
+	// that knows it.
+	CodeLedgerNewer Code = "LEDGER_NEWER"
 	// CodeCopyConflict is returned when somebody else's object lies where only
 	// the holder of this epoch may write.
 	CodeCopyConflict Code = "COPY_CONFLICT"
@@ -62,6 +66,10 @@ const (
 	// CodeLedgerBusy is returned when a call waited in vain for its turn to use the
 	// ledger. It had no effect and may be repeated.
 	CodeLedgerBusy Code = "LEDGER_BUSY"
+	// CodeLedgerFull is returned when the ledger cannot grow: the disk is full, or the
+	// ledger has reached its size limit. The transaction is gone, nothing that was
+	// there is, and reads go on.
+	CodeLedgerFull Code = "LEDGER_FULL"
 	// CodeSQLRefused is returned when a statement would leave the tenant's file
 	// or change a setting that copies depend on.
 	CodeSQLRefused Code = "SQL_REFUSED"

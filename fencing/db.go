@@ -24,6 +24,10 @@ import (
 // that reads first does not fail when it comes to write. A read-only transaction
 // cannot write, and holds up no writer.
 //
+// Foreign keys are enforced. PRAGMA foreign_keys, given outside a transaction, is the
+// one setting that a consumer may change, and it holds for the handle: every
+// connection of it follows.
+//
 // What the errors of a call mean:
 //   - a [*coord.FencedError], or whatever else the gate returned: the call had no
 //     effect;
@@ -34,6 +38,8 @@ import (
 //   - [coord.CodeSQLRefused]: the statement would leave the file or change a
 //     setting that copies depend on;
 //   - [coord.CodeLedgerBusy]: the call waited in vain for its turn, and had no effect;
+//   - [coord.CodeLedgerFull]: the file cannot grow, because of the disk or of
+//     [DatabaseOptions.MaxBytes]; the transaction, if any, was rolled back;
 //   - [coord.CodeHandleClosed]: the handle's time is over;
 //   - [ErrTxAborted]: the transaction had ended before the call;
 //   - anything else is SQLite's own.

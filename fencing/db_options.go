@@ -44,6 +44,10 @@ type DatabaseOptions struct {
 	// IdleConnections is how many unused connections are kept, at least one. Zero
 	// means [DefaultIdleConnections].
 	IdleConnections int
+	// MaxBytes bounds the size of the file, rounded down to whole pages; a write that
+	// needs more fails with [coord.CodeLedgerFull]. A file that is larger already can be
+	// read, and shrunk, but not grow. Zero means as much as SQLite can hold.
+	MaxBytes int64
 	// Protected names tables, triggers and indexes that consumers may not drop,
 	// alter or put triggers on. Letters count without regard to case.
 	Protected []string
@@ -65,6 +69,7 @@ func (o *DatabaseOptions) Validate() error {
 	check(o.CloseTimeout < 0, "CloseTimeout must be positive")
 	check(o.MaxConnections < 0, "MaxConnections must be positive")
 	check(o.IdleConnections < 0, "IdleConnections must be positive")
+	check(o.MaxBytes < 0, "MaxBytes must be positive")
 	if len(wrong) == 0 {
 		return nil
 	}

@@ -3,7 +3,10 @@ package fencing
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/mattn/go-sqlite3"
@@ -28,6 +31,8 @@ type rawConn struct {
 	sql      string // text of the consumer's call
 	ownTx    bool   // a consumer has used BEGIN or SAVEPOINT as text here
 	spoiled  bool   // not to be used by anyone else
+	keysOff  bool   // foreign keys are not enforced at this moment
+	keysSet  bool   // a consumer has compiled a statement here that sets them
 
 	// What SQLite's callbacks saw during the current call.
 	event      bool // one of them ran
@@ -51,11 +56,31 @@ func (d *Database) openRaw() (*rawConn, error) {
 		return nil, fmt.Errorf("prepare a connection: %w", err)
 	}
 	r.interrupt = stmt.(driver.StmtExecContext)
+	if err := r.limitSize(); err != nil {
+		return nil, errors.Join(err, stmt.Close(), inner.Close())
+	}
 	inner.RegisterCommitHook(r.onCommit)
 	inner.RegisterRollbackHook(r.onRollback)
 	inner.RegisterAuthorizer(r.authorize)
 	d.opened.Add(1)
 	return r, nil
+}
+
+// limitSize tells the connection how far the file may grow, which SQLite does not keep in
+// the file.
+func (r *rawConn) limitSize() error {
+	if r.db.opts.MaxBytes == 0 {
+		return nil
+	}
+	text, err := queryText(r.inner, "PRAGMA page_size")
+	if err != nil {
+		return err
+	}
+	page, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return fmt.Errorf("page size: %w", err)
+	}
+	return r.run(fmt.Sprintf("PRAGMA max_page_count = %d", max(1, r.db.opts.MaxBytes/page)))
 }
 
 // openSQLite opens one plain connection.
@@ -112,17 +137,18 @@ func (r *rawConn) forget() {
 	r.event, r.proved, r.refused, r.rolledBack, r.denied = false, 0, nil, false, ""
 }
 
-// stop makes the call that is running on r, if any, fail soon. It may be called
-// by anyone, and only on a connection that is not used again: an
-// interrupt that comes late hits whatever runs next.
+// stop interrupts the call that is running on r, if any; it returns at once, and
+// pending counts what it left behind: r must not be closed, nor used by another call,
+// before that has ended.
 //
 // The driver interrupts on behalf of a statement whose context has ended, so this
-// starts one under such a context. It waits behind the running call, which
-// the interrupt ends.
-func (r *rawConn) stop() {
+// starts one under such a context, which then waits behind the running call. An
+// interrupt that comes before SQLite has begun that call is lost, so whoever wants the call
+// to end repeats it.
+func (r *rawConn) stop(pending *sync.WaitGroup) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, _ = r.interrupt.ExecContext(ctx, nil) // its own outcome means nothing
+	pending.Go(func() { _, _ = r.interrupt.ExecContext(ctx, nil) }) // its own outcome means nothing
 }
 
 // rollback ends whatever transaction is open. If one stays open the connection is

@@ -18,9 +18,11 @@ type scope struct {
 	reads  ReadGate
 	more   ReadGate // extra, if it is one
 	closed atomic.Bool
-	done   chan struct{} // closed together with the scope
-	handle *sql.DB
-	ending sync.Once // of reclaim
+	// keysOff is what every connection of the handle follows; see followKeys.
+	keysOff atomic.Bool
+	done    chan struct{} // closed together with the scope
+	handle  *sql.DB
+	ending  sync.Once // of reclaim
 
 	mu struct {
 		sync.Mutex
@@ -88,6 +90,7 @@ func (s *scope) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, err
 	}
 	c := &conn{scope: s, raw: r, gone: make(chan struct{})}
+	c.cancel = newCancellation(c)
 	r.holder = c
 	s.mu.Lock()
 	s.mu.conns[c] = struct{}{}
@@ -184,7 +187,7 @@ func (c *conn) interruptUntilGone() {
 		c.stop.Lock()
 		if !c.stop.disposed {
 			c.stop.interrupted = true
-			c.raw.stop()
+			c.raw.stop(&c.stop.pending)
 		}
 		c.stop.Unlock()
 		select {

@@ -30,6 +30,9 @@ func DriverInterfaces() []reflect.Type {
 			Query(string, []driver.Value) (driver.Rows, error)
 		}](),
 		reflect.TypeFor[driver.QueryerContext](), reflect.TypeFor[driver.Pinger](), reflect.TypeFor[driver.SessionResetter](),
+		reflect.TypeFor[interface {
+			ColumnConverter(int) driver.ValueConverter
+		}](),
 		reflect.TypeFor[driver.Validator](), reflect.TypeFor[driver.NamedValueChecker](), reflect.TypeFor[driver.Stmt](),
 		reflect.TypeFor[driver.StmtExecContext](), reflect.TypeFor[driver.StmtQueryContext](), reflect.TypeFor[driver.Rows](),
 		reflect.TypeFor[driver.RowsNextResultSet](), reflect.TypeFor[driver.RowsColumnTypeDatabaseTypeName](),

@@ -36,8 +36,9 @@ type ReadGate interface {
 // ErrTxAborted is in the tree of the error that a statement or Commit of a
 // transaction returns after SQLite rolled the transaction back by itself, because
 // a statement in it was cancelled or failed in a way that ends transactions, or
-// because a statement ended it by text. What follows would run outside the
-// transaction and survive its Rollback, so it is refused.
+// because a statement that was compiled before it ended it. What follows would run
+// outside the transaction and survive its Rollback, so it is refused. For a
+// transaction that began by text, on one connection, this ends with a COMMIT or ROLLBACK by text.
 var ErrTxAborted = errors.New("fencing: the transaction is over")
 
 // SQLErrorOf reports whether err says that the statement itself is at fault — bad
@@ -65,9 +66,43 @@ func SQLErrorOf(err error) (message string, ok bool) {
 	return "", false
 }
 
-func isBusy(err error) bool {
+func isBusy(err error) bool { return isSQLite(err, sqlite3.ErrBusy) }
+
+func isFull(err error) bool { return isSQLite(err, sqlite3.ErrFull) }
+
+func isSQLite(err error, code sqlite3.ErrNo) bool {
+	if err == nil {
+		return false // before e is allocated
+	}
 	var e sqlite3.Error
-	return errors.As(err, &e) && e.Code == sqlite3.ErrBusy
+	return errors.As(err, &e) && e.Code == code
+}
+
+func full(cause error) error {
+	return &coord.Error{
+		Code: coord.CodeLedgerFull, Detail: "the write was rolled back", Err: cause,
+		Hint: "free space on the disk, or raise the size limit",
+	}
+}
+
+// maxValue is the most bytes that SQLite takes as one value. The driver counts in 32
+// bits, so that a longer one would arrive as its beginning.
+const maxValue = 1_000_000_000
+
+func checkSize(args []driver.NamedValue) error {
+	for i := range args {
+		n := 0
+		switch v := args[i].Value.(type) {
+		case string:
+			n = len(v)
+		case []byte:
+			n = len(v)
+		}
+		if n > maxValue {
+			return sqlite3.Error{Code: sqlite3.ErrTooBig}
+		}
+	}
+	return nil
 }
 
 func busy(waited string, cause error) error {

@@ -12,6 +12,7 @@ type pragmaUse int
 const (
 	pragmaRefused pragmaUse = iota
 	pragmaRead              // read it, and not set it
+	pragmaKeys              // foreign_keys; see foreignKeys
 	pragmaFree              // give it any argument
 )
 
@@ -28,11 +29,13 @@ func usePragma(name string) pragmaUse {
 		"freelist_count", "page_size", "integrity_check", "quick_check", "optimize", "defer_foreign_keys":
 		return pragmaFree
 	case "application_id", "auto_vacuum", "automatic_index", "busy_timeout", "cache_size", "cell_size_check",
-		"encoding", "foreign_keys", "ignore_check_constraints", "journal_mode", "journal_size_limit",
+		"encoding", "ignore_check_constraints", "journal_mode", "journal_size_limit",
 		"locking_mode", "max_page_count", "mmap_size", "query_only", "recursive_triggers",
 		"schema_version", "secure_delete", "synchronous", "temp_store", "trusted_schema",
 		"user_version", "wal_autocheckpoint", "writable_schema":
 		return pragmaRead
+	case "foreign_keys":
+		return pragmaKeys
 	}
 	return pragmaRefused
 }
@@ -69,6 +72,10 @@ func (r *rawConn) authorize(op int, arg1, arg2, arg3 string) int {
 // refusal names what a consumer may not do, or returns "".
 func (r *rawConn) refusal(op int, arg1, arg2 string) string {
 	switch op {
+	case sqlite3.SQLITE_TRANSACTION:
+		if r.holder != nil && r.holder.tx != nil {
+			return transactionByText
+		}
 	case sqlite3.SQLITE_ATTACH:
 		return "attaching a database or VACUUM"
 	case sqlite3.SQLITE_DETACH:
@@ -111,6 +118,9 @@ func (r *rawConn) pragmaRefusal(name, value string) string {
 			return ""
 		}
 		return "setting PRAGMA " + name
+	case pragmaKeys:
+		r.keysSet = r.keysSet || !isBarePragma(r.sql, name)
+		return ""
 	}
 	return "PRAGMA " + name
 }

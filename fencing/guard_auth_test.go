@@ -26,7 +26,7 @@ func refusedStatements(dir string) []string {
 		"PRAGMA locking_mode = EXCLUSIVE", "PRAGMA writable_schema = 1", "PRAGMA writable_schema=ON",
 		"PRAGMA user_version = 9", "PRAGMA main.user_version=''", "PRAGMA user_version ; PRAGMA user_version=''",
 		"PRAGMA application_id = 9", "PRAGMA query_only = 0", "PRAGMA query_only=''",
-		"PRAGMA synchronous = OFF", "PRAGMA foreign_keys = OFF", "PRAGMA ignore_check_constraints = 1",
+		"PRAGMA synchronous = OFF", "PRAGMA ignore_check_constraints = 1",
 		"PRAGMA recursive_triggers = 1", "PRAGMA wal_checkpoint(TRUNCATE)", "PRAGMA wal_autocheckpoint = 0",
 		"PRAGMA temp_store_directory = '" + dir + "'", "PRAGMA busy_timeout = 0", "PRAGMA schema_version = 3",
 		"PRAGMA mmap_size = 1", "PRAGMA auto_vacuum = 1", "PRAGMA incremental_vacuum", "PRAGMA trusted_schema = 1",
@@ -173,6 +173,70 @@ func TestGuardEveryConnectionIsTheSame(t *testing.T) {
 	}
 }
 
+// Whoever rebuilds a table switches foreign keys off around it. All connections of
+// the handle follow, so that it does not matter which one the pool picks; those of
+// other handles do not.
+func TestGuardForeignKeysBelongToTheHandle(t *testing.T) {
+	d := openGuarded(t, newTestGate(), nil)
+	mustExec(t, d.DB(), "CREATE TABLE parent(id INTEGER PRIMARY KEY); CREATE TABLE child(p REFERENCES parent(id) ON DELETE CASCADE)")
+	mustExec(t, d.DB(), "INSERT INTO parent VALUES (1); INSERT INTO child VALUES (1)")
+	var conns []*sql.Conn
+	for range 3 {
+		c, err := d.DB().Conn(bg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		conns = append(conns, c)
+	}
+	other := d.Scoped(nil)
+	defer other.Close()
+	enforced := func(db execer) (n int) {
+		t.Helper()
+		if err := db.QueryRowContext(bg, "PRAGMA foreign_keys").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	set, err := conns[1].PrepareContext(bg, "PRAGMA foreign_keys = OFF")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	for i, off := range []func() error{
+		func() error { return noResult(conns[0].ExecContext(bg, "PRAGMA foreign_keys = OFF")) },
+		func() error { return noResult(d.DB().Exec("pragma Foreign_Keys(0)")) },
+		func() error { return drain(d.DB().Query("PRAGMA foreign_keys=''")) },
+		func() error { _ = noResult(d.DB().Exec("PRAGMA foreign_keys=0; SELEC 1")); return nil },
+		func() error { return noResult(set.Exec()) },
+		func() error { return noResult(set.Exec()) }, // which compiles nothing
+	} {
+		if err := off(); err != nil {
+			t.Fatal(err)
+		}
+		if a, b, c, o := enforced(conns[0]), enforced(conns[2]), enforced(d.DB()), enforced(other); a+b+c != 0 || o != 1 {
+			t.Errorf("switched off in way %d: %d %d %d, and %d on another handle", i, a, b, c, o)
+		}
+		mustExec(t, conns[2], "PRAGMA foreign_keys = ON")
+		if enforced(conns[0])+enforced(conns[1])+enforced(d.DB()) != 3 {
+			t.Errorf("not switched on again after way %d", i)
+		}
+	}
+	mustExec(t, conns[0], "PRAGMA foreign_keys = OFF")
+	mustExec(t, d.DB(), "DROP TABLE parent")
+	if n := count(t, d.DB(), "child"); n != 1 {
+		t.Errorf("%d rows left of the referring table", n)
+	}
+	tx, err := conns[1].BeginTx(bg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, tx, "PRAGMA foreign_keys = ON") // has no effect in a transaction, as ever
+	if err := tx.Commit(); err != nil || enforced(d.DB()) != 0 {
+		t.Errorf("switched on inside a transaction (%v)", err)
+	}
+}
+
 // A read-only transaction cannot write, whatever is said in it, and leaves nothing
 // behind on its connection.
 func TestGuardReadOnlyTransaction(t *testing.T) {
@@ -237,10 +301,10 @@ func TestOpenDatabasePaths(t *testing.T) {
 }
 
 func TestDatabaseOptionsValidate(t *testing.T) {
-	o := &fencing.DatabaseOptions{BusyTimeout: -1, CloseTimeout: -1, MaxConnections: -1, IdleConnections: -1}
+	o := &fencing.DatabaseOptions{BusyTimeout: -1, MaxBytes: -1, CloseTimeout: -1, MaxConnections: -1, IdleConnections: -1}
 	err := o.Validate()
 	wantCode(t, "Validate", err, coord.CodeOptionsInvalid)
-	for _, name := range []string{"BusyTimeout", "CloseTimeout", "MaxConnections", "IdleConnections"} {
+	for _, name := range []string{"BusyTimeout", "MaxBytes", "CloseTimeout", "MaxConnections", "IdleConnections"} {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v does not name %s", err, name)
 		}

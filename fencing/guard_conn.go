@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -38,17 +37,20 @@ type conn struct {
 
 	// The rest belongs to the call that is inside.
 	tx      *tx   // the open transaction that BeginTx began
-	aborted error // why tx is over before its end
+	aborted error // why the transaction is over before its end
+	textTx  bool  // a transaction began by text and its caller has not heard of its end
 	writing bool  // holds the database's writer
 	rows    *rows // open, the first of a list
 	stmts   *stmt // open, the first of a list
+	cancel  cancellation
 
-	// stop is held while raw is interrupted, so that it is not closed under the
-	// interrupt.
+	// stop keeps raw from being closed under an interrupt of whoever takes the
+	// connection back.
 	stop struct {
 		sync.Mutex
 		interrupted bool
 		disposed    bool
+		pending     sync.WaitGroup // nobody adds once disposed is set
 	}
 }
 
@@ -69,13 +71,46 @@ func (c *conn) leave() {
 	}
 }
 
-// begin enters c for a call of SQL text that needs the lease.
-func (c *conn) begin(text string) error {
-	err := c.admit()
-	if err == nil {
-		c.raw.sql = text
+// beginWith is begin for a call that has arguments.
+func (c *conn) beginWith(text string, args []driver.NamedValue) error {
+	if err := checkSize(args); err != nil {
+		return err
 	}
-	return err
+	return c.begin(text)
+}
+
+// begin enters c for a call of SQL text that needs the lease. A transaction that
+// BeginTx began is not for text to end; one that text began, and SQLite ended, is over
+// for its caller once that has heard of it.
+func (c *conn) begin(text string) error {
+	if err := c.admit(); err != nil {
+		if c.textTx && errors.Is(err, ErrTxAborted) {
+			return c.endTextTx(text, err)
+		}
+		return err
+	}
+	if c.tx != nil && txVerbOf(text) != txNothing {
+		c.leave()
+		return refuse(transactionByText, nil)
+	}
+	c.raw.sql = text
+	return nil
+}
+
+const transactionByText = "beginning or ending a transaction by text, within one of BeginTx,"
+
+// endTextTx lets a COMMIT or ROLLBACK end the state of a transaction that is over.
+func (c *conn) endTextTx(text string, aborted error) error {
+	verb := txVerbOf(text)
+	if verb != txCommit && verb != txRollback || c.enter() != nil {
+		return aborted
+	}
+	c.textTx, c.aborted = false, nil
+	c.leave()
+	if verb == txCommit {
+		return aborted
+	}
+	return c.begin(text) // SQLite says that there is no transaction
 }
 
 // admit enters c for a call that needs the lease.
@@ -87,6 +122,9 @@ func (c *conn) admit() error {
 	if err == nil {
 		err = c.aborted
 	}
+	if err == nil && c.raw.keysOff != c.scope.keysOff.Load() {
+		err = c.followKeys()
+	}
 	if err != nil {
 		c.leave()
 	}
@@ -95,6 +133,17 @@ func (c *conn) admit() error {
 
 // settle turns what SQLite said into what the caller hears.
 func (c *conn) settle(err error) error {
+	if isFull(err) {
+		c.raw.rollback() // SQLite may have undone the statement only
+	}
+	if c.raw.keysSet {
+		if failed := c.noticeKeys(); err == nil {
+			err = failed
+		}
+	}
+	if c.raw.ownTx && c.tx == nil {
+		c.noticeTextTx(err)
+	}
 	if err == nil && !c.raw.event {
 		return nil
 	}
@@ -114,10 +163,25 @@ func (c *conn) settle(err error) error {
 		return refused
 	case denied != "" && err != nil:
 		return refuse(denied, err)
+	case isFull(err):
+		return full(err)
 	case isBusy(err):
 		return busy("for the lock of the file", err)
 	}
 	return err
+}
+
+// noticeTextTx follows a transaction that began by text. If it ended with a call that
+// was not to end it, what follows would run outside of it.
+func (c *conn) noticeTextTx(err error) {
+	open := !c.raw.inner.AutoCommit()
+	if c.textTx && !open && err != nil && txVerbOf(c.raw.sql) == txNothing {
+		c.aborted = txAborted(err)
+		return
+	}
+	if c.aborted == nil {
+		c.textTx = open
+	}
 }
 
 // claimWriter waits for c's turn to write, unless c has it or a transaction is
@@ -147,7 +211,7 @@ func (c *conn) yieldWriter() {
 
 // ExecContext implements driver.ExecerContext.
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	if err := c.begin(query); err != nil {
+	if err := c.beginWith(query, args); err != nil {
 		return nil, err
 	}
 	defer c.leave()
@@ -160,8 +224,9 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 			defer c.yieldWriter()
 		}
 	}
-	result, err := c.raw.inner.ExecContext(ctx, query, args)
-	if err = c.settle(err); err != nil {
+	stop := c.heed(ctx)
+	result, err := c.raw.inner.ExecContext(context.Background(), query, args)
+	if err = c.settle(c.unheed(ctx, stop, err)); err != nil {
 		return nil, err
 	}
 	return result, nil
@@ -169,27 +234,33 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 
 // QueryContext implements driver.QueryerContext.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	if err := c.begin(query); err != nil {
+	if err := c.beginWith(query, args); err != nil {
 		return nil, err
 	}
 	defer c.leave()
 	claimed, err := false, error(nil)
-	if c.tx == nil && looksLikeWrite(query) {
+	writes := looksLikeWrite(query)
+	if writes && c.tx == nil {
 		if claimed, err = c.claimWriter(ctx); err != nil {
 			return nil, err
 		}
 	}
+	var stop func() bool
+	if writes {
+		stop = c.heed(ctx)
+	}
 	inner, err := c.raw.inner.QueryContext(ctx, query, args)
-	return c.newRows(inner, err, claimed)
+	return c.newRows(inner, err, c.unheed(ctx, stop, err), claimed)
 }
 
-// newRows settles the first step, which the driver has taken already. A statement
+// newRows settles the first step, which the driver has taken already: failed is what
+// it said, err what is to be told. A statement
 // that writes holds the writer until its rows are closed, because that is when it
 // commits.
-func (c *conn) newRows(inner driver.Rows, err error, claimed bool) (driver.Rows, error) {
-	failed, wrote := err != nil, c.raw.proved > 0
+func (c *conn) newRows(inner driver.Rows, failed, err error, claimed bool) (driver.Rows, error) {
+	wrote := c.raw.proved > 0
 	if err = c.settle(err); err != nil {
-		if !failed {
+		if failed == nil {
 			inner.Close()
 		}
 		if claimed {
@@ -279,6 +350,7 @@ func (c *conn) tidy() {
 	}
 	if c.raw.ownTx {
 		c.raw.rollback()
+		c.textTx, c.aborted = false, nil
 	}
 	if c.raw.event {
 		_ = c.settle(nil) // counts what a result set committed as it closed
@@ -311,6 +383,7 @@ func (c *conn) dispose() error {
 	c.stop.disposed = true
 	c.raw.spoiled = c.raw.spoiled || c.stop.interrupted
 	c.stop.Unlock()
+	c.stop.pending.Wait()
 	c.tidy()
 	for c.stmts != nil {
 		_ = c.stmts.close()
@@ -321,21 +394,4 @@ func (c *conn) dispose() error {
 	c.scope.returned(c)
 	close(c.gone)
 	return err
-}
-
-// writeWords begin the statements that write. The list decides only who waits in
-// line; see claimWriter.
-var writeWords = [...]string{"INSERT", "UPDATE", "DELETE", "REPLACE", "CREATE", "DROP", "ALTER"}
-
-func looksLikeWrite(text string) bool {
-	text = strings.TrimLeft(text, " \t\r\n")
-	if strings.HasPrefix(text, "SELECT") {
-		return false // sooner
-	}
-	for _, word := range writeWords {
-		if len(text) > len(word) && strings.EqualFold(text[:len(word)], word) {
-			return true
-		}
-	}
-	return false
 }

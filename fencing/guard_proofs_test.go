@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -231,7 +232,6 @@ func TestGuardTransactionEndedBySQLite(t *testing.T) {
 				t.Error("no conflict")
 			}
 		},
-		"ROLLBACK by text": func(tx *sql.Tx) { mustExec(t, tx, "ROLLBACK") },
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
@@ -260,6 +260,143 @@ func TestGuardTransactionEndedBySQLite(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Trap 42, for a transaction that began by text: what SQLite ended is over for its
+// caller, until the caller ends it too.
+func TestGuardTextTransactionEndedBySQLite(t *testing.T) {
+	d := openGuarded(t, newTestGate(), nil)
+	mustExec(t, d.DB(), "CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT)")
+	mustExec(t, d.DB(), "INSERT INTO t(id, v) VALUES (1, 'first')")
+	for name, end := range map[string]func(ctx context.Context, c *sql.Conn) error{
+		"cancelled statement": func(ctx context.Context, c *sql.Conn) error {
+			return noResult(c.ExecContext(ctx, "INSERT INTO t(v) "+endless))
+		},
+		"cancelled query": func(ctx context.Context, c *sql.Conn) error {
+			return scanErr(c.QueryRowContext(ctx, "INSERT INTO t(v) "+endless+" RETURNING id"))
+		},
+		"OR ROLLBACK": func(_ context.Context, c *sql.Conn) error {
+			return noResult(c.ExecContext(bg, "INSERT OR ROLLBACK INTO t(id, v) VALUES (1, 'again')"))
+		},
+	} {
+		for _, begin := range []string{"BEGIN", " /* c */ begin immediate", "SAVEPOINT a"} {
+			for _, last := range []string{"COMMIT", "-- c\nEND", "ROLLBACK", "rollback transaction;"} {
+				err := withConn(d.DB(), func(c *sql.Conn) error {
+					mustExec(t, c, begin)
+					mustExec(t, c, insertRow)
+					ctx, cancel := context.WithTimeout(bg, 5*time.Millisecond)
+					defer cancel()
+					if end(ctx, c) == nil {
+						t.Errorf("%s ended well", name)
+					}
+					for _, after := range []string{insertRow, "SELECT 1", "SAVEPOINT b", "ROLLBACK TO a"} {
+						if _, err := c.ExecContext(bg, after); !errors.Is(err, fencing.ErrTxAborted) {
+							t.Errorf("%s after %s: %v", after, name, err)
+						}
+					}
+					if _, err := c.ExecContext(bg, last); err == nil || strings.HasPrefix(last, "C") && !errors.Is(err, fencing.ErrTxAborted) {
+						t.Errorf("%s after %s: %v", last, name, err)
+					}
+					return scanErr(c.QueryRowContext(bg, "SELECT 1"))
+				})
+				if err != nil {
+					t.Errorf("after %s of a transaction that %s ended: %v", last, name, err)
+				}
+				if n := count(t, d.DB(), "t"); n != 1 {
+					t.Fatalf("%s, %s, %s: %d rows survived the rollback", begin, name, last, n-1)
+				}
+			}
+		}
+	}
+}
+
+// A transaction that BeginTx began cannot be ended, or another one begun in it, by
+// text; savepoints can.
+func TestGuardTransactionIsNotEndedByText(t *testing.T) {
+	d := openGuarded(t, newTestGate(), nil)
+	mustExec(t, d.DB(), "CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT)")
+	conn, err := d.DB().Conn(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	compiled, err := conn.PrepareContext(bg, "COMMIT")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer compiled.Close()
+	tx, err := conn.BeginTx(bg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, tx, insertRow)
+	for _, text := range []string{"COMMIT", "END", "ROLLBACK", "BEGIN", "/* */ -- x\n; commit", "SELECT 1; COMMIT", "rollback transaction"} {
+		wantCode(t, text, noResult(tx.Exec(text)), coord.CodeSQLRefused)
+		wantCode(t, text+" by Query", drain(tx.Query(text)), coord.CodeSQLRefused)
+	}
+	wantCode(t, "compiled before", noResult(tx.Stmt(compiled).Exec()), coord.CodeSQLRefused)
+	mustExec(t, tx, "SAVEPOINT a; "+insertRow)
+	mustExec(t, tx, "ROLLBACK TRANSACTION TO a; RELEASE a")
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(t, d.DB(), "t"); n != 1 {
+		t.Errorf("%d rows, want 1", n)
+	}
+}
+
+// A cancellingGate ends a context while it answers, which is before SQLite has begun.
+type cancellingGate struct {
+	*testGate
+	cancel atomic.Pointer[context.CancelFunc]
+}
+
+func (g *cancellingGate) Check() error {
+	if cancel := g.cancel.Swap(nil); cancel != nil {
+		(*cancel)()
+	}
+	return g.testGate.Check()
+}
+
+// Trap 43: a call whose context ends before SQLite has begun ends too, and what
+// follows on the connection is not hit by the interrupt.
+func TestGuardCancelledBeforeItBegan(t *testing.T) {
+	gate := &cancellingGate{testGate: newTestGate()}
+	d := openGuarded(t, gate, nil)
+	d.DB().SetMaxOpenConns(1)
+	mustExec(t, d.DB(), "CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT)")
+	conn, err := d.DB().Conn(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	write, err := conn.PrepareContext(bg, "INSERT INTO t(v) "+endless)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer write.Close()
+	read, err := conn.PrepareContext(bg, endless)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	for what, call := range map[string]func(ctx context.Context) error{
+		"Exec":       func(ctx context.Context) error { return noResult(conn.ExecContext(ctx, "INSERT INTO t(v) "+endless)) },
+		"Query":      func(ctx context.Context) error { return scanErr(conn.QueryRowContext(ctx, endless)) },
+		"Stmt.Exec":  func(ctx context.Context) error { return noResult(write.ExecContext(ctx)) },
+		"Stmt.Query": func(ctx context.Context) error { return scanErr(read.QueryRowContext(ctx)) },
+	} {
+		for range 20 {
+			ctx, cancel := context.WithCancel(bg)
+			gate.cancel.Store(&cancel)
+			if err := call(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", what, err)
+			}
+			if n := count(t, conn, "t"); n != 0 {
+				t.Fatalf("%s: %d rows", what, n)
+			}
+		}
 	}
 }
 

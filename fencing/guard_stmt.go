@@ -35,7 +35,7 @@ func (s *stmt) NumInput() int {
 // ExecContext implements driver.StmtExecContext.
 func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
 	c := s.c
-	if err := c.begin(s.text); err != nil {
+	if err := c.beginWith(s.text, args); err != nil {
 		return nil, err
 	}
 	defer c.leave()
@@ -51,8 +51,9 @@ func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 			defer c.yieldWriter()
 		}
 	}
-	result, err := s.inner.ExecContext(ctx, args)
-	if err = c.settle(err); err != nil {
+	stop := c.heed(ctx)
+	result, err := s.inner.ExecContext(context.Background(), args)
+	if err = c.settle(c.unheed(ctx, stop, err)); err != nil {
 		return nil, err
 	}
 	return result, nil
@@ -61,7 +62,7 @@ func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 // QueryContext implements driver.StmtQueryContext.
 func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
 	c := s.c
-	if err := c.begin(s.text); err != nil {
+	if err := c.beginWith(s.text, args); err != nil {
 		return nil, err
 	}
 	defer c.leave()
@@ -74,8 +75,12 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 			return nil, err
 		}
 	}
+	var stop func() bool
+	if s.writes {
+		stop = c.heed(ctx)
+	}
 	inner, err := s.inner.QueryContext(ctx, args)
-	return c.newRows(inner, err, claimed)
+	return c.newRows(inner, err, c.unheed(ctx, stop, err), claimed)
 }
 
 var errStmtClosed = errors.New("fencing: the statement is closed")

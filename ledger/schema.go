@@ -122,5 +122,15 @@ func (Builtin) Verify(ctx context.Context, path string, key coord.Key) (events i
 	return info.Events, err
 }
 
+// Count is [Count].
+func (Builtin) Count(ctx context.Context, path string) (events int64, err error) {
+	return Count(ctx, path)
+}
+
+// Migrate changes nothing: there is one schema version.
+func (Builtin) Migrate(context.Context, string, coord.Key) (changed bool, err error) {
+	return false, nil
+}
+
 // Protected is [Protected].
 func (Builtin) Protected() []string { return Protected() }

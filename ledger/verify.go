@@ -24,8 +24,10 @@ type Info struct {
 // understands: SQLite's full integrity check, the application id, the schema
 // version, every object of the schema, the tenant, and the fold against the
 // events. What is wrong is said in the detail of an error with
-// [coord.CodeLedgerInvalid], a different one for each reason; an error of ctx, and
-// one of reading the file at all, comes through as it is.
+// [coord.CodeLedgerInvalid], a different one for each reason. A schema version that is
+// newer than [SchemaVersion] is [coord.CodeLedgerNewer]: the file may well be intact, so
+// an older copy must not be served in its place. An error of ctx, and one of reading the
+// file at all, comes through as it is.
 //
 // The file must be complete by itself, as an image is, and nobody may have it open.
 // It is only read, and nothing is created beside it. Its content is not trusted.
@@ -129,7 +131,11 @@ func (v *verifier) version() error {
 	case err != nil:
 		return err
 	case version > SchemaVersion:
-		return v.invalid("schema version %d is newer than %d, the newest that this code knows", version, SchemaVersion)
+		return &coord.Error{
+			Code: coord.CodeLedgerNewer, Op: "verify", Key: v.key,
+			Detail: fmt.Sprintf("schema version %d is newer than %d, the newest that this code knows", version, SchemaVersion),
+			Hint:   "open the tenant on a replica that runs the newer version",
+		}
 	case version < SchemaVersion:
 		return v.invalid("schema version %d is unknown", version)
 	}

@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"errors"
+	"math"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/copystore"
-	"github.com/leaseholddb/leasehold/ledger"
 )
 
 // Whether a copy is made of a ledger that the newest copy already equals.
@@ -19,6 +19,9 @@ const (
 	ifChanged = false
 	always    = true
 )
+
+// uncovered is more than a database ever commits.
+const uncovered = math.MaxUint64
 
 // copies is a handle's dealings with the copy store.
 type copies struct {
@@ -46,8 +49,7 @@ func (c *copies) restore(ctx context.Context, path string) (copystore.Restored, 
 	return c.h.router.copies.Restore(ctx, c.h.lease.Grant(), copystore.RestoreRequest{
 		Path: path,
 		Verify: func(ctx context.Context, path string) (int64, error) {
-			info, err := ledger.Verify(ctx, path, c.h.key)
-			return info.Events, err
+			return c.h.router.opts.verify(ctx, path, c.h.key)
 		},
 		StillHeld: c.stillHeld,
 		Prove:     c.h.lease.Check,
@@ -126,7 +128,7 @@ func (h *Handle) publish(ctx context.Context, force bool) (copystore.Manifest, e
 			if err := h.db.Image(ctx, path); err != nil {
 				return 0, err
 			}
-			return ledger.Count(ctx, path)
+			return h.router.opts.Schema.Count(ctx, path)
 		},
 		Prove: h.lease.Check,
 	})

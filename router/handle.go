@@ -85,7 +85,12 @@ func (h *Handle) Check() error { return h.gate.Check() }
 // is being made. Use [Handle.Run] for work that a handoff must wait for.
 func (h *Handle) DB() *sql.DB { return h.db.DB() }
 
-// Ledger returns the event ledger on [Handle.DB].
+// Stats returns figures about the open database: its size, and that of its write-ahead
+// log, which grows while a read is left open beside writes.
+func (h *Handle) Stats() (fencing.Stats, error) { return h.db.Stats() }
+
+// Ledger returns the event ledger on [Handle.DB]. Its calls fail if [Options.Schema] is
+// a service's own.
 func (h *Handle) Ledger() *ledger.Ledger { return h.ledger }
 
 // A View is what the callback of [Handle.Run] works with. The view, and every
@@ -99,7 +104,7 @@ type View struct {
 // DB returns the tenant's guarded database.
 func (v *View) DB() *sql.DB { return v.db }
 
-// Ledger returns the event ledger on [View.DB].
+// Ledger returns the event ledger on [View.DB]; see [Handle.Ledger].
 func (v *View) Ledger() *ledger.Ledger { return v.ledger }
 
 func (h *Handle) emit(e Event) {

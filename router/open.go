@@ -80,10 +80,14 @@ func (h *Handle) prepare(ctx context.Context) error {
 		return err
 	}
 	from := restored.From()
+	schema, migrated := h.router.opts.Schema, false
 	if from == nil {
-		if err := ledger.Create(ctx, path, h.key); err != nil {
-			return err
-		}
+		err = schema.Create(ctx, path, h.key)
+	} else {
+		migrated, err = schema.Migrate(ctx, path, h.key)
+	}
+	if err != nil {
+		return err
 	}
 	if err := h.copies.claim(ctx, from); err != nil {
 		return err
@@ -91,12 +95,15 @@ func (h *Handle) prepare(ctx context.Context) error {
 	if err := h.lease.Check(); err != nil {
 		return err
 	}
-	db, err := fencing.OpenDatabase(ctx, path, h.gate, &fencing.DatabaseOptions{Protected: ledger.Protected()})
+	db, err := fencing.OpenDatabase(ctx, path, h.gate, &fencing.DatabaseOptions{Protected: schema.Protected()})
 	if err != nil {
 		return err
 	}
 	h.db, h.ledger, h.restored = db, ledger.New(db.DB(), h.key), from
 	h.copies.covered.Store(db.Commits())
+	if migrated {
+		h.copies.covered.Store(uncovered)
+	}
 	h.emit(Event{Kind: EventRestored, From: from, Skipped: restored.Skipped})
 	return nil
 }

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/copystore"
 	"github.com/leaseholddb/leasehold/fencing"
+	"github.com/leaseholddb/leasehold/ledger"
 )
 
 // The defaults of [Options].
@@ -70,6 +72,10 @@ type Options struct {
 	// KeepCopies is how many of the newest committed copies of a tenant are kept.
 	KeepCopies int
 
+	// Schema is what tenants' databases hold; nil means [ledger.Builtin], the event
+	// ledger. All replicas need the same one.
+	Schema Schema
+
 	// Clock is what fences are measured on; nil means [coord.SystemClock].
 	Clock coord.Clock
 	// Observer is called with every [Event], one at a time, in order. It may
@@ -88,6 +94,9 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.StoreTimeout, DefaultStoreTimeout)
 	setDefault(&o.CloseConcurrency, DefaultCloseConcurrency)
 	setDefault(&o.KeepCopies, DefaultKeepCopies)
+	if o.Schema == nil {
+		o.Schema = ledger.Builtin{}
+	}
 	if o.Clock == nil {
 		o.Clock = coord.SystemClock()
 	}
@@ -136,6 +145,16 @@ func (o Options) validate() error {
 		return &coord.Error{Code: coord.CodeOptionsInvalid, Op: "router options", Err: errors.Join(all...)}
 	}
 	return nil
+}
+
+// verify asks the schema. The event ledger gives its codes by itself, and what it gives
+// none to is no verdict.
+func (o Options) verify(ctx context.Context, path string, key coord.Key) (int64, error) {
+	events, err := o.Schema.Verify(ctx, path, key)
+	if _, builtin := o.Schema.(ledger.Builtin); !builtin {
+		err = judge(ctx, key, err)
+	}
+	return events, err
 }
 
 func (o Options) lease() fencing.LeaseOptions {

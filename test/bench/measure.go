@@ -46,6 +46,15 @@ type side struct {
 // ratio adds the median of ours ÷ reference over alternating rounds, lower being
 // better.
 func (b *bench) ratio(name string, limit float64, ours, reference side) error {
+	return b.ratioOf(rounds, name, limit, ours, reference)
+}
+
+// closeRatio is ratio with more rounds, for what is close to its limit.
+func (b *bench) closeRatio(name string, limit float64, ours, reference side) error {
+	return b.ratioOf(4*rounds, name, limit, ours, reference)
+}
+
+func (b *bench) ratioOf(rounds int, name string, limit float64, ours, reference side) error {
 	ratios := make([]float64, 0, rounds)
 	var times [2][]time.Duration
 	for i := range rounds + 1 {

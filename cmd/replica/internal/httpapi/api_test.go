@@ -200,7 +200,7 @@ func TestReplicaLeasesAndMetrics(t *testing.T) {
 	want := []string{
 		`leasehold_tenants{state="serving"} 2`, "leasehold_epochs_granted_total 3", "leasehold_handoffs_total 1",
 		`leasehold_http_requests_total{code="503",route="POST /v1/organizations/{organization}/tenants/{tenant}/open"} 1`,
-		`leasehold_requests_in_flight 1`, `leasehold_build_info{`, `leasehold_lease_renewals_total{result="failed"} 0`, "leasehold_snapshots_total",
+		`leasehold_requests_in_flight 1`, "leasehold_wal_bytes ", "leasehold_wal_largest_bytes ", "leasehold_ledger_bytes ", `leasehold_build_info{`, `leasehold_lease_renewals_total{result="failed"} 0`, "leasehold_snapshots_total",
 	}
 	// Events are counted after the fact, on their own goroutine.
 	deadline := time.Now().Add(time.Minute)

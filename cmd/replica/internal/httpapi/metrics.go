@@ -130,22 +130,40 @@ func (m *metrics) observe(e router.Event) {
 // watch adds the gauge of the router's tenants, counted when somebody asks.
 func (m *metrics) watch(r *router.Router) { m.registry.MustRegister(newTenantGauge(r)) }
 
-// A tenantGauge counts a router's tenants by state.
+// A tenantGauge counts a router's tenants by state, and what their ledgers take of the
+// disk.
 type tenantGauge struct {
-	router *router.Router
-	desc   *prometheus.Desc
+	router                     *router.Router
+	desc, files, logs, largest *prometheus.Desc
 }
 
 func newTenantGauge(r *router.Router) *tenantGauge {
-	return &tenantGauge{router: r, desc: prometheus.NewDesc("leasehold_tenants", "Tenants held by this replica, by state.", []string{"state"}, nil)}
+	return &tenantGauge{
+		router:  r,
+		desc:    prometheus.NewDesc("leasehold_tenants", "Tenants held by this replica, by state.", []string{"state"}, nil),
+		files:   prometheus.NewDesc("leasehold_ledger_bytes", "Size of the ledgers that are open here, without their write-ahead logs.", nil, nil),
+		logs:    prometheus.NewDesc("leasehold_wal_bytes", "Size of all write-ahead logs; grows while reads are left open beside writes.", nil, nil),
+		largest: prometheus.NewDesc("leasehold_wal_largest_bytes", "Size of the largest write-ahead log.", nil, nil),
+	}
 }
 
-func (g *tenantGauge) Describe(out chan<- *prometheus.Desc) { out <- g.desc }
+func (g *tenantGauge) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{g.desc, g.files, g.logs, g.largest} {
+		out <- d
+	}
+}
 
 func (g *tenantGauge) Collect(out chan<- prometheus.Metric) {
 	counts := map[router.State]int{router.StateServing: 0, router.StateDraining: 0, router.StateFlushing: 0, router.StateForgetting: 0}
+	var files, logs, largest int64
 	for _, h := range g.router.Handles() {
 		counts[h.State()]++
+		// A handle that is just being closed has no figures, which is as it should be.
+		stats, _ := h.Stats()
+		files, logs, largest = files+stats.FileBytes, logs+stats.WALBytes, max(largest, stats.WALBytes)
+	}
+	for desc, n := range map[*prometheus.Desc]int64{g.files: files, g.logs: logs, g.largest: largest} {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n))
 	}
 	for state, n := range counts {
 		out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(n), state.String())

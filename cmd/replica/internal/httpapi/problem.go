@@ -134,8 +134,10 @@ func statusOf(code coord.Code) int {
 		return http.StatusRequestEntityTooLarge
 	case CodeSQLFailed:
 		return http.StatusUnprocessableEntity
+	case coord.CodeLedgerFull:
+		return http.StatusInsufficientStorage
 	case coord.CodeDraining, coord.CodeDrainTimeout, coord.CodeFenced, coord.CodeLeaseLost, coord.CodeHandleClosed,
-		coord.CodeOutcomeUnknown, coord.CodeLedgerBusy, coord.CodeAtCapacity, coord.CodeRouterClosed,
+		coord.CodeOutcomeUnknown, coord.CodeLedgerBusy, coord.CodeLedgerNewer, coord.CodeAtCapacity, coord.CodeRouterClosed,
 		coord.CodeLeaseStoreUnavailable, coord.CodeCopyStoreUnavailable, CodeOwnerUnreachable, CodeTimeout:
 		return http.StatusServiceUnavailable
 	default:

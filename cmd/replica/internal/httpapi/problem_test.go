@@ -31,6 +31,7 @@ var wantStatus = map[coord.Code]int{
 	CodeTenantNotOpen:               409,
 	CodeBodyTooLarge:                413,
 	CodeSQLFailed:                   422,
+	coord.CodeLedgerFull:            507,
 	coord.CodeDraining:              503,
 	coord.CodeDrainTimeout:          503,
 	coord.CodeFenced:                503,
@@ -38,6 +39,7 @@ var wantStatus = map[coord.Code]int{
 	coord.CodeHandleClosed:          503,
 	coord.CodeOutcomeUnknown:        503,
 	coord.CodeLedgerBusy:            503,
+	coord.CodeLedgerNewer:           503, // another replica may know the schema
 	coord.CodeAtCapacity:            503,
 	coord.CodeRouterClosed:          503,
 	coord.CodeLeaseStoreUnavailable: 503,
