@@ -14,6 +14,8 @@
 //	            the version: epoch = base + version
 //	void/N      attached to an etcd lease: the acquisition with nonce N must not
 //	            be applied any more
+//	released    the latest release of all; its history says which removals of an
+//	            owner key were releases
 //	replica/ID  attached to an etcd lease: the registry of replicas
 //
 // # Acquire

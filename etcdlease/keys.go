@@ -21,6 +21,7 @@ func (l layout) owner(k coord.Key) string { return l.prefix + "owner/" + k.Strin
 func (l layout) floor(k coord.Key) string { return l.prefix + "floor/" + k.String() }
 func (l layout) void(nonce string) string { return l.prefix + "void/" + nonce }
 func (l layout) replica(id string) string { return l.replicas() + id }
+func (l layout) released() string         { return l.prefix + "released" }
 func (l layout) epochs() string           { return l.prefix + "epoch/" }
 func (l layout) replicas() string         { return l.prefix + "replica/" }
 func (l layout) keyOf(epochKey []byte) string {
@@ -52,7 +53,8 @@ func leaseHex(id clientv3.LeaseID) string { return strconv.FormatInt(int64(id), 
 // A floorValue is the value of floor/K.
 type floorValue struct {
 	Forgotten coord.Epoch `json:"forgotten"`
-	Base      coord.Epoch `json:"base,omitempty"` // added to the version of epoch/K
+	Base      coord.Epoch `json:"base,omitempty"`  // added to the version of epoch/K
+	At        int64       `json:"at_ms,omitempty"` // when it was last forgotten, on the owner's calendar
 }
 
 // A snapshot is what etcd has for one key at one revision.

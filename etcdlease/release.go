@@ -38,8 +38,7 @@ func (s *Store) release(ctx context.Context, ten coord.Tenure) (err error) {
 	if err != nil || revision == 0 {
 		return err
 	}
-	owner := s.keys.owner(ten.Key)
-	resp, err := s.txn(ctx, []clientv3.Cmp{created(owner, revision)}, []clientv3.Op{clientv3.OpDelete(owner)}, s.readAll(ten.Key))
+	resp, err := s.removeNoted(ctx, ten, []clientv3.Cmp{created(s.keys.owner(ten.Key), revision)}, s.readAll(ten.Key))
 	if err != nil {
 		return err
 	}
@@ -139,7 +138,7 @@ func (s *Store) readHeld(ctx context.Context, ten coord.Tenure) (snapshot, error
 // raiseFloor writes the floor if the tenure still holds the key and nobody wrote
 // the floor since snap was read. The operator's base stays as it is.
 func (s *Store) raiseFloor(ctx context.Context, ten coord.Tenure, snap snapshot) (bool, error) {
-	value, err := json.Marshal(floorValue{Forgotten: ten.Epoch, Base: snap.floor.Base})
+	value, err := json.Marshal(floorValue{Forgotten: ten.Epoch, Base: snap.floor.Base, At: s.clock.Wall().UnixMilli()})
 	if err != nil {
 		return false, err
 	}

@@ -16,6 +16,7 @@ import (
 var (
 	_ coord.LeaseStore    = (*Store)(nil)
 	_ coord.ReleaseWaiter = (*Store)(nil)
+	_ coord.Auditor       = (*Store)(nil)
 )
 
 // A Store keeps leases in etcd. It is safe for concurrent use.
@@ -51,8 +52,11 @@ type Store struct {
 		// attempts holds acquisitions by nonce that nobody waits for any more and
 		// that are not settled.
 		attempts map[string]*attempt
-		leases   []*sharedLease
-		streams  []*keepAliveStream // idle ones
+		// rivals counts, by key, the attempts of this Store of which it is not known
+		// what became of them.
+		rivals  map[coord.Key]int
+		leases  []*sharedLease
+		streams []*keepAliveStream // idle ones
 		// replicas holds the lease of each registration.
 		replicas map[string]*sharedLease
 	}
@@ -77,6 +81,7 @@ func New(client *clientv3.Client, opts *Options) (*Store, error) {
 	s.mu.tenures = make(map[coord.Key]*tenure)
 	s.mu.replicas = make(map[string]*sharedLease)
 	s.mu.attempts = make(map[string]*attempt)
+	s.mu.rivals = make(map[coord.Key]int)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.spawn(s.janitor)
 	return s, nil

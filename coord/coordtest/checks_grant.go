@@ -15,7 +15,7 @@ func checkAbsent(ctx context.Context, s subject) error {
 
 func checkFirstGrant(ctx context.Context, s subject) error {
 	sentAt := time.Now()
-	g, err := s.take(ctx, s.key(0), "a", 1)
+	g, err := s.borrow(ctx, s.key(0), "a", 1)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func checkAfterRelease(ctx context.Context, s subject) error {
 
 func checkAfterExpiry(ctx context.Context, s subject) error {
 	for epoch := coord.Epoch(1); epoch <= 3; epoch++ {
-		g, err := s.take(ctx, s.key(0), fmt.Sprint("after-expiry-", epoch%2), epoch)
+		g, err := s.borrow(ctx, s.key(0), fmt.Sprint("after-expiry-", epoch%2), epoch)
 		if err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func checkAfterExpiry(ctx context.Context, s subject) error {
 func checkEpochs(ctx context.Context, s subject) error {
 	var last coord.Revision
 	for epoch := coord.Epoch(1); epoch <= 12; epoch++ {
-		g, err := s.take(ctx, s.key(0), fmt.Sprint("epochs-", epoch%3), epoch)
+		g, err := s.borrow(ctx, s.key(0), fmt.Sprint("epochs-", epoch%3), epoch)
 		if err != nil {
 			return err
 		}
@@ -200,7 +200,7 @@ func checkTTLBounds(ctx context.Context, s subject) error {
 }
 
 func checkTTLHonoured(ctx context.Context, s subject) error {
-	g, err := s.take(ctx, s.key(0), "a", 1)
+	g, err := s.borrow(ctx, s.key(0), "a", 1)
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func checkRecordsStay(ctx context.Context, s subject) error {
 	if err := s.Store.Release(ctx, tenure); err != nil {
 		return fmt.Errorf("release: %w", err)
 	}
-	g, err := s.take(ctx, s.key(1), "a", 1)
+	g, err := s.borrow(ctx, s.key(1), "a", 1)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ func wantCancelled(what string, err error) error {
 }
 
 func checkRenew(ctx context.Context, s subject) error {
-	g, err := s.take(ctx, s.key(0), "a", 1)
+	g, err := s.borrow(ctx, s.key(0), "a", 1)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func checkRenewAnothers(ctx context.Context, s subject) error {
 }
 
 func checkRenewExpired(ctx context.Context, s subject) error {
-	g, err := s.take(ctx, s.key(0), "a", 1)
+	g, err := s.borrow(ctx, s.key(0), "a", 1)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func checkStaleRelease(ctx context.Context, s subject) error {
 }
 
 func checkReleaseExpired(ctx context.Context, s subject) error {
-	g, err := s.take(ctx, s.key(0), "a", 1)
+	g, err := s.borrow(ctx, s.key(0), "a", 1)
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func checkForgetAnothers(ctx context.Context, s subject) error {
 }
 
 func checkForgetExpired(ctx context.Context, s subject) error {
-	g, err := s.take(ctx, s.key(0), "a", 1)
+	g, err := s.borrow(ctx, s.key(0), "a", 1)
 	if err != nil {
 		return err
 	}
@@ -240,7 +240,7 @@ func checkAudit(ctx context.Context, s subject) error {
 		return nil
 	}
 	key := s.key(0)
-	g, err := s.take(ctx, key, "a", 1)
+	g, err := s.borrow(ctx, key, "a", 1)
 	if err != nil {
 		return err
 	}
@@ -254,13 +254,13 @@ func checkAudit(ctx context.Context, s subject) error {
 	if err := first(renewErr, forgetErr, s.Store.Release(ctx, g.Tenure)); err != nil {
 		return err
 	}
-	if g, err = s.take(ctx, key, "b", 2); err != nil {
+	if g, err = s.borrow(ctx, key, "b", 2); err != nil {
 		return err
 	}
 	if err := s.expire(ctx, g.TTL); err != nil {
 		return err
 	}
-	if _, err := s.take(ctx, key, "c", 3); err != nil {
+	if _, err := s.borrow(ctx, key, "c", 3); err != nil {
 		return err
 	}
 	trail, err := s.Audit.Audit(ctx, key)

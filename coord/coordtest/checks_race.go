@@ -25,8 +25,8 @@ func (s subject) raceForFree(ctx context.Context, key coord.Key) error {
 	var winners atomic.Int32
 	told := make([]error, s.Racers)
 	if err := atOnce(s.Racers, func(i int) error {
-		told[i] = patiently(ctx, func() error {
-			_, err := s.Store.Acquire(ctx, key, racer(i), s.TTL)
+		told[i] = s.patiently(ctx, func() error {
+			_, err := s.Store.Acquire(ctx, key, racer(i), s.long())
 			return err
 		})
 		if told[i] == nil {
@@ -58,7 +58,7 @@ func (s subject) raceForFree(ctx context.Context, key coord.Key) error {
 }
 
 func checkRaceForExpiring(ctx context.Context, s subject) error {
-	g, err := s.take(ctx, s.key(0), "holder", 1)
+	g, err := s.borrow(ctx, s.key(0), "holder", 1)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func checkRaceForExpiring(ctx context.Context, s subject) error {
 // raceForNext tries for epoch 2 until somebody has it.
 func (s subject) raceForNext(ctx context.Context, key coord.Key, owner string, granted func()) error {
 	for ctx.Err() == nil {
-		_, err := s.Store.Acquire(ctx, key, owner, s.TTL)
+		_, err := s.Store.Acquire(ctx, key, owner, s.long())
 		var held *coord.LeaseHeldError
 		switch {
 		case err == nil:
@@ -107,13 +107,13 @@ func (s subject) raceForNext(ctx context.Context, key coord.Key, owner string, g
 		case held == nil && !errors.Is(err, coord.CodeLeaseStoreUnavailable):
 			return fmt.Errorf("%s: %w", owner, err)
 		}
-		breathe(ctx)
+		s.breathe(ctx)
 	}
 	return ctx.Err()
 }
 
 func checkRenewalsAgainstRivals(ctx context.Context, s subject) error {
-	g, err := s.take(ctx, s.key(0), "holder", 1)
+	g, err := s.borrow(ctx, s.key(0), "holder", 1)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func checkRenewalsAgainstRivals(ctx context.Context, s subject) error {
 	}()
 	for range s.Rounds {
 		if err = first(err, s.pass(ctx, s.TTL/5)); err == nil {
-			err = patiently(ctx, func() error {
+			err = s.patiently(ctx, func() error {
 				_, err := s.Store.Renew(ctx, g.Tenure, s.TTL)
 				return err
 			})
@@ -145,7 +145,7 @@ func (s subject) rival(ctx context.Context, key coord.Key, owner string) error {
 		if !errors.Is(err, coord.CodeLeaseHeld) && !errors.Is(err, coord.CodeLeaseStoreUnavailable) {
 			return fmt.Errorf("%s: %w", owner, err)
 		}
-		breathe(ctx)
+		s.breathe(ctx)
 	}
 	return nil
 }
@@ -172,9 +172,9 @@ func (s subject) renewDuringRelease(ctx context.Context, key coord.Key, while in
 		if i == s.Racers {
 			renewed.Wait()
 			for range while {
-				breathe(ctx)
+				s.breathe(ctx)
 			}
-			return patiently(ctx, func() error { return s.Store.Release(ctx, tenure) })
+			return s.patiently(ctx, func() error { return s.Store.Release(ctx, tenure) })
 		}
 		once := sync.OnceFunc(renewed.Done)
 		defer once()
@@ -200,6 +200,6 @@ func (s subject) renewUntilLost(ctx context.Context, tenure coord.Tenure, succes
 		case !errors.Is(err, coord.CodeLeaseStoreUnavailable) || ctx.Err() != nil:
 			return fmt.Errorf("renew: %w", err)
 		}
-		breathe(ctx)
+		s.breathe(ctx)
 	}
 }

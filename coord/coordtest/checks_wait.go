@@ -58,7 +58,7 @@ func checkWaitForRelease(ctx context.Context, s subject) error {
 		return fmt.Errorf("renew: %w", err)
 	}
 	for range 10 {
-		breathe(ctx)
+		s.breathe(ctx)
 	}
 	select {
 	case err := <-done:
@@ -76,7 +76,7 @@ func checkWaitForExpiry(ctx context.Context, s subject) error {
 	if w == nil {
 		return nil
 	}
-	g, err := s.take(ctx, s.key(0), "a", 1)
+	g, err := s.borrow(ctx, s.key(0), "a", 1)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func checkWaitCancelled(ctx context.Context, s subject) error {
 	}
 	waitCtx, cancel := context.WithCancel(ctx)
 	done := waiting(waitCtx, w, s.key(0))
-	breathe(ctx)
+	s.breathe(ctx)
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("a cancelled wait gives %v", err)

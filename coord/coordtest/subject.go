@@ -47,9 +47,21 @@ func (s subject) expire(ctx context.Context, d time.Duration) error {
 	return s.pass(ctx, d+time.Millisecond)
 }
 
-// take acquires a key that is free, at the epoch that is due.
+// long is a TTL that does not run out during a check.
+func (s subject) long() time.Duration { return min(60*s.TTL, coord.MaxTTL) }
+
+// take acquires a key that is free, at the epoch that is due and for long.
 func (s subject) take(ctx context.Context, key coord.Key, owner string, epoch coord.Epoch) (coord.Grant, error) {
-	g, err := s.Store.Acquire(ctx, key, owner, s.TTL)
+	return s.takeFor(ctx, key, owner, epoch, s.long())
+}
+
+// borrow is take for a lease whose end the check is about.
+func (s subject) borrow(ctx context.Context, key coord.Key, owner string, epoch coord.Epoch) (coord.Grant, error) {
+	return s.takeFor(ctx, key, owner, epoch, s.TTL)
+}
+
+func (s subject) takeFor(ctx context.Context, key coord.Key, owner string, epoch coord.Epoch, ttl time.Duration) (coord.Grant, error) {
+	g, err := s.Store.Acquire(ctx, key, owner, ttl)
 	if err != nil {
 		return g, fmt.Errorf("%s could not acquire: %w", owner, err)
 	}
@@ -141,19 +153,23 @@ func atOnce(n int, f func(i int) error) error {
 }
 
 // patiently repeats f while the store is too busy to decide.
-func patiently(ctx context.Context, f func() error) error {
+func (s subject) patiently(ctx context.Context, f func() error) error {
 	for {
 		err := f()
 		if !errors.Is(err, coord.CodeLeaseStoreUnavailable) || ctx.Err() != nil {
 			return err
 		}
-		breathe(ctx)
+		s.breathe(ctx)
 	}
 }
 
 // breathe keeps a loop from spinning; nothing depends on how long it takes.
-func breathe(ctx context.Context) {
-	timer := time.NewTimer(time.Millisecond)
+func (s subject) breathe(ctx context.Context) {
+	pause := time.Millisecond
+	if s.Advance == nil {
+		pause = 20 * time.Millisecond
+	}
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

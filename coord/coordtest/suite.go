@@ -3,8 +3,8 @@ package coordtest
 import (
 	"context"
 	"fmt"
+	"iter"
 	"runtime/debug"
-	"sync"
 	"testing"
 	"time"
 
@@ -110,41 +110,52 @@ func Checks() []Check {
 // order of [Checks]. It does not panic if the store does, and it does not hang if
 // the store does, but then leaves the goroutine behind. It stops when ctx ends.
 func Run(ctx context.Context, s Subject) []Failure {
-	s = s.withDefaults()
-	checks := Checks()
-	errs := make([]error, len(checks))
-	var wg sync.WaitGroup
-	for i, c := range checks {
-		if s.Advance != nil {
-			errs[i] = runCheck(ctx, c, s, i)
-			continue
-		}
-		wg.Go(func() { errs[i] = runCheck(ctx, c, s, i) })
-	}
-	wg.Wait()
 	var failures []Failure
-	for i, c := range checks {
-		if errs[i] != nil {
-			failures = append(failures, Failure{Check: c.Name, Sentence: c.Sentence, Detail: errs[i].Error()})
+	for c, result := range results(ctx, s) {
+		if err := result(); err != nil {
+			failures = append(failures, Failure{Check: c.Name, Sentence: c.Sentence, Detail: err.Error()})
 		}
 	}
 	return failures
 }
 
-// Test runs each check as a subtest.
+// Test reports each check as a subtest.
 func Test(t *testing.T, s Subject) {
 	t.Helper()
-	s = s.withDefaults()
-	for i, c := range Checks() {
+	for c, result := range results(t.Context(), s) {
 		t.Run(c.Name, func(t *testing.T) {
-			if s.Advance == nil {
-				t.Parallel()
-			}
-			if err := runCheck(t.Context(), c, s, i); err != nil {
+			if err := result(); err != nil {
 				t.Errorf("%s: %v", c.Sentence, err)
 			}
 		})
 	}
+}
+
+// results yields each check with a function that returns what came of it. In real
+// time all checks are started at once, because most of them only wait.
+func results(ctx context.Context, s Subject) iter.Seq2[Check, func() error] {
+	s = s.withDefaults()
+	return func(yield func(Check, func() error) bool) {
+		checks := Checks()
+		run := make([]func() error, len(checks))
+		for i, c := range checks {
+			run[i] = func() error { return runCheck(ctx, c, s, i) }
+			if s.Advance == nil {
+				run[i] = started(run[i])
+			}
+		}
+		for i, c := range checks {
+			if !yield(c, run[i]) {
+				return
+			}
+		}
+	}
+}
+
+func started(f func() error) func() error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return func() error { return <-done }
 }
 
 func runCheck(ctx context.Context, c Check, s Subject, number int) error {
