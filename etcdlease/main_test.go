@@ -24,7 +24,12 @@ import (
 // its own.
 var endpoints []string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	if where := os.Getenv(racerEnv); where != "" {
+		os.Exit(race(where))
+	}
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "etcdlease")
