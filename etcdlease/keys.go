@@ -116,6 +116,9 @@ func (s snapshot) record(key coord.Key, now time.Time) coord.Record {
 		Held: s.owner != nil, ForgottenAt: s.floor.Forgotten, Address: s.value.Address,
 		LeaseUntil: now.Add(s.value.ttl()),
 	}
+	if s.epoch != nil {
+		r.GrantedAt = time.UnixMilli(s.value.GrantedAt)
+	}
 	if !r.Held {
 		// The end itself is not recorded; it is past, and not before the first TTL
 		// ran out unless the lease was released.

@@ -29,6 +29,7 @@ type record struct {
 	owner     string
 	epoch     coord.Epoch
 	revision  coord.Revision
+	granted   time.Time
 	until     time.Duration // on the store's clock
 	over      bool          // released
 	forgotten coord.Epoch
@@ -80,6 +81,7 @@ func (s *Store) Acquire(ctx context.Context, key coord.Key, owner string, ttl ti
 	}
 	s.mu.revision++
 	r.owner, r.epoch, r.revision, r.over = owner, r.epoch+1, s.mu.revision, false
+	r.granted = s.clock.Wall()
 	s.note(r, coord.AuditAcquire)
 	return s.extendLocked(key, r, ttl), nil
 }
@@ -206,7 +208,7 @@ func (s *Store) extendLocked(key coord.Key, r *record, ttl time.Duration) coord.
 func (s *Store) describe(key coord.Key, r *record) coord.Record {
 	return coord.Record{
 		Key: key, Owner: r.owner, Epoch: r.epoch, Revision: r.revision,
-		Held: s.held(r), LeaseUntil: s.wall(r.until), ForgottenAt: r.forgotten,
+		Held: s.held(r), LeaseUntil: s.wall(r.until), GrantedAt: r.granted, ForgottenAt: r.forgotten,
 	}
 }
 

@@ -20,9 +20,10 @@ type row struct {
 	released  bool
 	forgotten coord.Epoch
 	address   string
+	granted   int64 // ms
 }
 
-const selectRow = `SELECT owner, epoch, revision, boot, until, ttl, released, forgotten, address FROM lease WHERE key = ?`
+const selectRow = `SELECT owner, epoch, revision, boot, until, ttl, released, forgotten, address, granted FROM lease WHERE key = ?`
 
 type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
@@ -32,7 +33,7 @@ type querier interface {
 func find(ctx context.Context, q querier, key coord.Key) (*row, error) {
 	var r row
 	err := q.QueryRowContext(ctx, selectRow, key.String()).Scan(
-		&r.owner, &r.epoch, &r.revision, &r.boot, &r.until, &r.ttl, &r.released, &r.forgotten, &r.address)
+		&r.owner, &r.epoch, &r.revision, &r.boot, &r.until, &r.ttl, &r.released, &r.forgotten, &r.address, &r.granted)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
@@ -64,7 +65,7 @@ func (s *Store) describe(key coord.Key, r *row) coord.Record {
 	}
 	return coord.Record{
 		Key: key, Owner: r.owner, Epoch: r.epoch, Revision: r.revision, Held: left > 0,
-		LeaseUntil: s.clock.Wall().Add(until), ForgottenAt: r.forgotten, Address: r.address,
+		LeaseUntil: s.clock.Wall().Add(until), GrantedAt: time.UnixMilli(r.granted), ForgottenAt: r.forgotten, Address: r.address,
 	}
 }
 
@@ -125,9 +126,9 @@ func (s *Store) Acquire(ctx context.Context, key coord.Key, owner string, ttl ti
 		if err := tx.QueryRowContext(ctx, "SELECT latest + 1 FROM revision").Scan(&next.revision); err != nil {
 			return err
 		}
-		query := `UPDATE lease SET owner = ?2, epoch = ?3, revision = ?4, boot = ?5, until = ?6, ttl = ?7, address = ?8, at = ?9, released = 0 WHERE key = ?1`
+		query := `UPDATE lease SET owner = ?2, epoch = ?3, revision = ?4, boot = ?5, until = ?6, ttl = ?7, address = ?8, granted = ?9, at = ?9, released = 0 WHERE key = ?1`
 		if next.epoch == 1 {
-			query = `INSERT INTO lease(key, owner, epoch, revision, boot, until, ttl, address, at, released) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0)`
+			query = `INSERT INTO lease(key, owner, epoch, revision, boot, until, ttl, address, granted, at, released) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, 0)`
 		}
 		_, err := tx.ExecContext(ctx, query, key.String(), owner, next.epoch, next.revision, next.boot, next.until, ttl, s.opts.Address, s.now())
 		g = s.grant(key, &next)

@@ -32,6 +32,7 @@ CREATE TABLE lease(
   released INTEGER NOT NULL CHECK (released IN (0, 1)),
   forgotten INTEGER NOT NULL DEFAULT 0,
   address TEXT NOT NULL DEFAULT '',
+  granted INTEGER NOT NULL,       -- ms on the calendar, of the grant
   at INTEGER NOT NULL             -- ms on the calendar, of the latest change
 ) STRICT, WITHOUT ROWID;
 
