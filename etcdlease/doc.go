@@ -17,6 +17,9 @@
 //	released    the latest release of all; its history says which removals of an
 //	            owner key were releases
 //	replica/ID  attached to an etcd lease: the registry of replicas
+//	want/K/ID   attached to the same lease: replica ID asks the owner of K to hand
+//	            it off. One key for each asker, so that the death of one takes no
+//	            other's request with it
 //
 // # Acquire
 //

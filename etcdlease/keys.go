@@ -21,9 +21,13 @@ func (l layout) owner(k coord.Key) string { return l.prefix + "owner/" + k.Strin
 func (l layout) floor(k coord.Key) string { return l.prefix + "floor/" + k.String() }
 func (l layout) void(nonce string) string { return l.prefix + "void/" + nonce }
 func (l layout) replica(id string) string { return l.replicas() + id }
-func (l layout) released() string         { return l.prefix + "released" }
-func (l layout) epochs() string           { return l.prefix + "epoch/" }
-func (l layout) replicas() string         { return l.prefix + "replica/" }
+func (l layout) wants() string            { return l.prefix + "want/" }
+func (l layout) want(k coord.Key, asker string) string {
+	return l.wants() + k.String() + "/" + asker
+}
+func (l layout) released() string { return l.prefix + "released" }
+func (l layout) epochs() string   { return l.prefix + "epoch/" }
+func (l layout) replicas() string { return l.prefix + "replica/" }
 func (l layout) keyOf(epochKey []byte) string {
 	return strings.TrimPrefix(string(epochKey), l.epochs())
 }

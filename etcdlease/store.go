@@ -59,6 +59,8 @@ type Store struct {
 		streams []*keepAliveStream // idle ones
 		// replicas holds the lease of each registration.
 		replicas map[string]*sharedLease
+		// wants holds the requests that were not withdrawn, by etcd key.
+		wants map[string]Want
 	}
 }
 
@@ -80,6 +82,7 @@ func New(client *clientv3.Client, opts *Options) (*Store, error) {
 	}
 	s.mu.tenures = make(map[coord.Key]*tenure)
 	s.mu.replicas = make(map[string]*sharedLease)
+	s.mu.wants = make(map[string]Want)
 	s.mu.attempts = make(map[string]*attempt)
 	s.mu.rivals = make(map[coord.Key]int)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
