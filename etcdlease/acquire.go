@@ -98,6 +98,11 @@ func (s *Store) acquireOnce(ctx context.Context, key coord.Key, owner string, tt
 // lasts long enough, and hands t back otherwise.
 func (s *Store) report(ctx context.Context, t *tenure, cover *round) (coord.Grant, error) {
 	ttl := t.lease.ttl
+	if err := s.rolledBack(); err != nil {
+		s.end(t, released)
+		s.wakeJanitor()
+		return coord.Grant{}, err
+	}
 	if cover != nil {
 		r, err := s.await(ctx, cover)
 		if err != nil {

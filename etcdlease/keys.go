@@ -25,6 +25,7 @@ func (l layout) wants() string            { return l.prefix + "want/" }
 func (l layout) want(k coord.Key, asker string) string {
 	return l.wants() + k.String() + "/" + asker
 }
+func (l layout) cluster() string  { return l.prefix + "cluster" }
 func (l layout) released() string { return l.prefix + "released" }
 func (l layout) epochs() string   { return l.prefix + "epoch/" }
 func (l layout) replicas() string { return l.prefix + "replica/" }
@@ -59,6 +60,14 @@ type floorValue struct {
 	Forgotten coord.Epoch `json:"forgotten"`
 	Base      coord.Epoch `json:"base,omitempty"`  // added to the version of epoch/K
 	At        int64       `json:"at_ms,omitempty"` // when it was last forgotten, on the owner's calendar
+}
+
+func (v floorValue) encode() string {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic("etcdlease: a struct of integers did not encode: " + err.Error())
+	}
+	return string(raw)
 }
 
 // A snapshot is what etcd has for one key at one revision.

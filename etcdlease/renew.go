@@ -20,7 +20,13 @@ func (s *Store) Renew(ctx context.Context, ten coord.Tenure, ttl time.Duration) 
 		return coord.Grant{}, err
 	}
 	grant, err := s.renew(ctx, ten, ttl)
-	return grant, fail(ctx, "renew", ten.Key, err)
+	if err == nil {
+		err = s.rolledBack()
+	}
+	if err != nil {
+		return coord.Grant{}, ended("renew", ten.Key, fail(ctx, "renew", ten.Key, err))
+	}
+	return grant, nil
 }
 
 func (s *Store) renew(ctx context.Context, ten coord.Tenure, ttl time.Duration) (coord.Grant, error) {

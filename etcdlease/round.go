@@ -143,6 +143,9 @@ func (s *Store) attached(ctx context.Context, id clientv3.LeaseID) (map[string]s
 			if resp.TTL <= 0 && len(resp.Keys) == 0 {
 				return nil, errLeaseGone
 			}
+			if err := s.suspect(ctx, resp.ResponseHeader); err != nil {
+				return nil, err
+			}
 			keys := make(map[string]struct{}, len(resp.Keys))
 			for _, k := range resp.Keys {
 				keys[string(k)] = struct{}{}

@@ -33,6 +33,7 @@ type Store struct {
 	keys       layout
 	clock      coord.Clock
 	log        *zap.Logger
+	identity   identity
 
 	// ctx is the parent of every request that serves no single caller; it ends
 	// with Close.
@@ -138,14 +139,14 @@ func (s *Store) spawnLocked(f func()) bool {
 	return true
 }
 
-// checkOpen fails if the Store is closed.
+// checkOpen fails if the Store is closed, or has noticed that etcd is another one.
 func (s *Store) checkOpen() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.closed {
 		return errClosed
 	}
-	return nil
+	return s.rolledBack()
 }
 
 // request bounds one request to etcd.
@@ -157,7 +158,12 @@ func (s *Store) request(ctx context.Context) (context.Context, context.CancelFun
 func (s *Store) txn(ctx context.Context, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	ctx, cancel := s.request(ctx)
 	defer cancel()
-	return s.client.Txn(ctx).If(cmps...).Then(then...).Else(otherwise...).Commit()
+	known := s.identity.revision.Load()
+	resp, err := s.client.Txn(ctx).If(cmps...).Then(then...).Else(otherwise...).Commit()
+	if err == nil {
+		s.observe(resp.Header, known)
+	}
+	return resp, err
 }
 
 // pause waits for d on the Store's clock and reports false if ctx ended first.

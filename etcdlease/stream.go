@@ -38,6 +38,7 @@ func (s *Store) keepAliveOnce(ctx context.Context, id clientv3.LeaseID) (time.Du
 	if err != nil {
 		return 0, clientv3.ContextError(ctx, err)
 	}
+	s.observe(resp.Header, 0)
 	if resp.TTL <= 0 {
 		return 0, errLeaseGone
 	}
