@@ -204,9 +204,17 @@ func TestRace(t *testing.T) {
 
 // A transaction holds at most 128 operations; releases do not share one.
 func TestManyReleasesAtOnce(t *testing.T) {
-	t.Parallel()
-	s := open(t, nil)
-	const n = 129
+	for _, n := range []int{129, 1000} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			releaseAtOnce(t, n)
+		})
+	}
+}
+
+func releaseAtOnce(t *testing.T, n int) {
+	const ttl = time.Minute
+	s := open(t, nil, timeout(time.Minute))
 	grants := make([]coord.Grant, n)
 	var wg sync.WaitGroup
 	for i := range n {

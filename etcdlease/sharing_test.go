@@ -133,7 +133,7 @@ func keepRenewing(t *testing.T, s *etcdlease.Store, ten coord.Tenure, d time.Dur
 func TestRenewalUsesAKeepaliveSentAfterItAsked(t *testing.T) {
 	t.Parallel()
 	w := &wire{}
-	s := open(t, w)
+	s := open(t, w, timeout(time.Minute))
 	g := acquire(t, s, key(t, 1), "a", ttl)
 	inFlight, answer := make(chan struct{}), make(chan struct{})
 	first := sync.OnceFunc(func() { close(inFlight); <-answer })
