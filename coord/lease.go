@@ -82,6 +82,9 @@ type Record struct {
 	// LeaseUntil is when the lease ends or ended, for people to read; as near as
 	// the store can tell.
 	LeaseUntil time.Time
+	// GrantedAt is when the latest grant was made, for people to read; zero if the
+	// store does not tell.
+	GrantedAt time.Time
 
 	ForgottenAt Epoch  // copies of this epoch and older ones are dead; 0 if never forgotten
 	Address     string // where the owner's replica can be reached, as the owner said; may be empty

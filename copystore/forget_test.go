@@ -42,23 +42,23 @@ func TestForgetTouchesOnlyDeadEpochs(t *testing.T) {
 	}
 }
 
-func TestExist(t *testing.T) {
+func TestNewestEpoch(t *testing.T) {
 	w := newWorld(t)
 	o := w.acquire()
-	exist := func(want bool) {
+	newest := func(want coord.Epoch) {
 		t.Helper()
-		if got, err := o.copies.Exist(t.Context(), w.key); got != want || err != nil {
-			t.Errorf("exist gives %v (%v), want %v", got, err, want)
+		if got, err := o.copies.NewestEpoch(t.Context(), w.key); got != want || err != nil {
+			t.Errorf("the newest epoch is %v (%v), want %v", got, err, want)
 		}
 	}
-	exist(false)
+	newest(0)
 	must(t, w.store.Create(t.Context(), w.key.String()+"0/e00000001/origin.json", strings.NewReader("x"), 1))
-	exist(false)
+	newest(0)
 	must(t, o.open())
-	exist(true)
+	newest(1)
 	_, err := o.forget()
 	must(t, err)
-	exist(false)
+	newest(0)
 }
 
 // Copies at or below the floor are dead, whoever wrote them and whenever.

@@ -74,13 +74,13 @@ func (s *Store) acquireOnce(ctx context.Context, key coord.Key, owner string, tt
 	switch {
 	case isLeaseGone(err):
 		s.retire(l)
-		s.free(l)
+		s.void(a)
 		return coord.Grant{}, errLeaseGone
 	case err != nil:
-		s.free(l)
+		s.void(a)
 		return coord.Grant{}, err
 	case !granted:
-		s.free(l)
+		s.void(a)
 		return coord.Grant{}, heldError(key, snap, s.clock.Wall())
 	}
 	t := &tenure{
@@ -88,6 +88,7 @@ func (s *Store) acquireOnce(ctx context.Context, key coord.Key, owner string, tt
 		revision: snap.revision(), mod: snap.revision(), lease: l, until: began + l.ttl, floor: snap.floor.Forgotten,
 	}
 	s.mu.Lock()
+	s.concludeLocked(a)
 	s.registerLocked(t)
 	s.mu.Unlock()
 	return s.report(ctx, t, cover)
@@ -97,6 +98,11 @@ func (s *Store) acquireOnce(ctx context.Context, key coord.Key, owner string, tt
 // lasts long enough, and hands t back otherwise.
 func (s *Store) report(ctx context.Context, t *tenure, cover *round) (coord.Grant, error) {
 	ttl := t.lease.ttl
+	if err := s.rolledBack(); err != nil {
+		s.end(t, released)
+		s.wakeJanitor()
+		return coord.Grant{}, err
+	}
 	if cover != nil {
 		r, err := s.await(ctx, cover)
 		if err != nil {
@@ -143,6 +149,9 @@ func (s *Store) newAttempt(key coord.Key, owner string, l *sharedLease) *attempt
 		Owner: owner, Nonce: nonce, Lease: leaseHex(l.id), TTL: l.ttl.Milliseconds(),
 		Address: s.opts.Address, GrantedAt: s.clock.Wall().UnixMilli(),
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.rivals[key]++
 	return &attempt{key: key, nonce: nonce, value: value.encode(), lease: l}
 }
 

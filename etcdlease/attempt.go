@@ -20,7 +20,7 @@ func (s *Store) recoverAttempt(ctx context.Context, a *attempt, cause error) (sn
 		case err == nil && applied:
 			return snap, true, nil
 		case err == nil:
-			s.free(a.lease)
+			s.void(a)
 			return snapshot{}, false, cause
 		}
 		cause = errors.Join(cause, err)
@@ -64,9 +64,28 @@ func (s *Store) abort(ctx context.Context, a *attempt) error {
 	defer s.mu.Unlock()
 	if _, pending := s.mu.attempts[a.nonce]; pending {
 		delete(s.mu.attempts, a.nonce)
+		s.concludeLocked(a)
 		a.lease.slots--
 	}
 	return nil
+}
+
+// void notes that a granted nothing and frees its slot.
+func (s *Store) void(a *attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.concludeLocked(a)
+	a.lease.slots--
+}
+
+// concludeLocked notes that it is known what became of a.
+func (s *Store) concludeLocked(a *attempt) {
+	if s.mu.rivals[a.key]--; s.mu.rivals[a.key] == 0 {
+		delete(s.mu.rivals, a.key)
+	}
+	if t := s.mu.tenures[a.key]; t != nil {
+		t.disputes++
+	}
 }
 
 // wasLatest compares by the attempt's value: while epoch/K holds it, no later

@@ -14,7 +14,13 @@
 //	            the version: epoch = base + version
 //	void/N      attached to an etcd lease: the acquisition with nonce N must not
 //	            be applied any more
+//	released    the latest release of all; its history says which removals of an
+//	            owner key were releases
+//	cluster     the id of the etcd cluster that the prefix was first used on
 //	replica/ID  attached to an etcd lease: the registry of replicas
+//	want/K/ID   attached to the same lease: replica ID asks the owner of K to hand
+//	            it off. One key for each asker, so that the death of one takes no
+//	            other's request with it
 //
 // # Acquire
 //
@@ -66,6 +72,17 @@
 // A release that was begun is finished: if its answer is lost, the tenure counts
 // as over here, Renew refuses it, and the janitor goes on removing the key. A
 // forget is read back.
+//
+// # Another etcd
+//
+// Epochs are safe as long as etcd's history is one. A Store remembers the cluster id
+// and the revision of every answer, and the prefix holds the id of the cluster it was
+// first used on. If the id changes, or a linearizable answer is older than what was
+// known before it was asked for, the Store refuses everything from then on:
+// acquisitions with [coord.CodeEpochRolledBack], renewals with [coord.CodeLeaseLost]
+// and that as the cause. A process that starts on an etcd which went back
+// in time without changing its id has nothing to compare; there the durable copies
+// tell. [Store.RaiseEpoch] is what an operator does about it.
 //
 // # Time
 //

@@ -72,7 +72,7 @@ func TestContextErrors(t *testing.T) {
 // At etcd's quota nothing new is granted, and renewals and releases go on.
 func TestNoSpace(t *testing.T) {
 	t.Parallel()
-	server, err := embedetcd.Start(t.Context(), embedetcd.Config{Dir: t.TempDir(), UnsafeNoSync: true, QuotaBytes: embedetcd.MinQuotaBytes})
+	server, err := embedetcd.Start(t.Context(), embedetcd.Config{Dir: t.TempDir(), UnsafeNoSync: true, QuotaBytes: 16 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,6 +83,9 @@ func TestNoSpace(t *testing.T) {
 	}
 	defer s.Close()
 	g := acquire(t, s, key(t, 1), "a", ttl)
+	kept := acquire(t, s, key(t, 3), "a", ttl)
+	stop := keepRenewing(t, s, kept.Tenure, ttl)
+	defer stop()
 	fill(t, server.Endpoints())
 	_, err = s.Acquire(t.Context(), key(t, 2), "a", ttl)
 	wantCode(t, err, coord.CodeLeaseStoreUnavailable)
@@ -104,7 +107,7 @@ func fill(t *testing.T, endpoints []string) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	for range 100 {
+	for range 1000 {
 		if _, err := c.Put(t.Context(), "/filler", strings.Repeat("x", 100_000)); err != nil {
 			return
 		}

@@ -140,11 +140,14 @@ func (s *Store) remove(ctx context.Context, t *tenure) error {
 			return nil
 		}
 		owner := s.keys.owner(t.Key)
-		cmps := []clientv3.Cmp{created(owner, t.revision)}
+		cmps, otherwise := []clientv3.Cmp{created(owner, t.revision)}, []clientv3.Op{clientv3.OpGet(owner)}
+		var resp *clientv3.TxnResponse
+		var err error
 		if over == lapsed {
-			cmps = append(cmps, modified(owner, mod))
+			resp, err = s.txn(ctx, append(cmps, modified(owner, mod)), []clientv3.Op{clientv3.OpDelete(owner)}, otherwise)
+		} else {
+			resp, err = s.removeNoted(ctx, t.Tenure, cmps, otherwise)
 		}
-		resp, err := s.txn(ctx, cmps, []clientv3.Op{clientv3.OpDelete(owner)}, []clientv3.Op{clientv3.OpGet(owner)})
 		if err != nil {
 			return err
 		}
@@ -163,18 +166,34 @@ func (s *Store) remove(ctx context.Context, t *tenure) error {
 // removeOver removes the key of this Store's tenure if that is over. It asks etcd
 // nothing otherwise.
 func (s *Store) removeOver(ctx context.Context, key coord.Key) error {
-	now := s.clock.Now()
-	s.mu.Lock()
-	t := s.mu.tenures[key]
-	if t != nil && t.inUse == 0 {
-		t.lapsesLocked(now)
+	t, over, doubtful := s.judge(key)
+	if doubtful != nil {
+		// If etcd does not answer, neither the tenure nor the call that asks for the
+		// key is any further.
+		if _, err := s.await(ctx, s.join(doubtful, false)); err == nil {
+			t, over, _ = s.judge(key)
+		}
 	}
-	over := t != nil && t.over != notOver
-	s.mu.Unlock()
 	if !over {
 		return nil
 	}
 	return s.remove(ctx, t)
+}
+
+// judge reports whether the tenure of key is over, and the lease to ask about if
+// that is open until etcd has answered once more.
+func (s *Store) judge(key coord.Key) (t *tenure, over bool, doubtful *sharedLease) {
+	now := s.clock.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t = s.mu.tenures[key]
+	if t == nil {
+		return nil, false, nil
+	}
+	if t.inUse == 0 && !t.lapsesLocked(now) && t.over == notOver && now >= t.until && t.lease != nil {
+		doubtful = t.lease
+	}
+	return t, t.over != notOver, doubtful
 }
 
 // supervise keeps an eye on a tenure whose owner key may or may not have moved to

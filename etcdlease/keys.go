@@ -21,8 +21,15 @@ func (l layout) owner(k coord.Key) string { return l.prefix + "owner/" + k.Strin
 func (l layout) floor(k coord.Key) string { return l.prefix + "floor/" + k.String() }
 func (l layout) void(nonce string) string { return l.prefix + "void/" + nonce }
 func (l layout) replica(id string) string { return l.replicas() + id }
-func (l layout) epochs() string           { return l.prefix + "epoch/" }
-func (l layout) replicas() string         { return l.prefix + "replica/" }
+func (l layout) wants() string            { return l.prefix + "want/" }
+func (l layout) want(k coord.Key, asker string) string {
+	return l.wants() + k.String() + "/" + asker
+}
+func (l layout) copies() string   { return l.prefix + "copies" }
+func (l layout) cluster() string  { return l.prefix + "cluster" }
+func (l layout) released() string { return l.prefix + "released" }
+func (l layout) epochs() string   { return l.prefix + "epoch/" }
+func (l layout) replicas() string { return l.prefix + "replica/" }
 func (l layout) keyOf(epochKey []byte) string {
 	return strings.TrimPrefix(string(epochKey), l.epochs())
 }
@@ -52,7 +59,16 @@ func leaseHex(id clientv3.LeaseID) string { return strconv.FormatInt(int64(id), 
 // A floorValue is the value of floor/K.
 type floorValue struct {
 	Forgotten coord.Epoch `json:"forgotten"`
-	Base      coord.Epoch `json:"base,omitempty"` // added to the version of epoch/K
+	Base      coord.Epoch `json:"base,omitempty"`  // added to the version of epoch/K
+	At        int64       `json:"at_ms,omitempty"` // when it was last forgotten, on the owner's calendar
+}
+
+func (v floorValue) encode() string {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic("etcdlease: a struct of integers did not encode: " + err.Error())
+	}
+	return string(raw)
 }
 
 // A snapshot is what etcd has for one key at one revision.
@@ -113,6 +129,9 @@ func (s snapshot) record(key coord.Key, now time.Time) coord.Record {
 		Key: key, Owner: s.value.Owner, Epoch: s.epochNumber(), Revision: coord.Revision(s.revision()),
 		Held: s.owner != nil, ForgottenAt: s.floor.Forgotten, Address: s.value.Address,
 		LeaseUntil: now.Add(s.value.ttl()),
+	}
+	if s.epoch != nil {
+		r.GrantedAt = time.UnixMilli(s.value.GrantedAt)
 	}
 	if !r.Held {
 		// The end itself is not recorded; it is past, and not before the first TTL

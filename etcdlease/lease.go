@@ -208,7 +208,10 @@ type tenure struct {
 	until time.Duration
 	inUse int
 	over  overReason
-	floor coord.Epoch // the forgotten floor
+	// disputes counts the attempts on the key that this Store has concluded. While
+	// one is under way, an owner key on the tenure's lease may be the attempt's.
+	disputes int
+	floor    coord.Epoch // the forgotten floor
 	// least is what another Store granted: a move must not shorten it.
 	least time.Duration
 	// moving is the lease the owner key may be on after an unclear answer.
@@ -219,11 +222,15 @@ type tenure struct {
 // longer than its TTL, and marks it. Not being renewed while etcd answers nobody is
 // not being left out.
 func (t *tenure) lapsesLocked(now time.Duration) bool {
-	if t.over == notOver && t.lease != nil && now >= t.until && !t.lease.unsure {
+	if t.over == notOver && t.lease != nil && now >= t.until && !t.doubtfulLocked() {
 		t.over = lapsed
 	}
 	return t.over == lapsed
 }
+
+// doubtfulLocked reports whether it is open if t's end, once it has passed, counts.
+// It does as soon as etcd has answered a keepalive that was sent after it.
+func (t *tenure) doubtfulLocked() bool { return t.lease.unsure && t.lease.provedAt < t.until }
 
 // carryLocked takes every tenure on l over a time in which etcd did not answer: r
 // shows that etcd had not ended them, nor anybody renewed their lease meanwhile.

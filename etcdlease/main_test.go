@@ -24,7 +24,12 @@ import (
 // its own.
 var endpoints []string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	if where := os.Getenv(racerEnv); where != "" {
+		os.Exit(race(where))
+	}
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "etcdlease")
@@ -63,6 +68,8 @@ type wire struct {
 	counts map[string]int
 	// unary is asked about each unary request before it is sent.
 	unary func(method string, req any) fault
+	// answered runs after a unary request was answered, before the Store hears it.
+	answered func(method string)
 	// stream runs before a stream is opened; an error keeps it from opening.
 	stream func(ctx context.Context, method string) error
 	// swallow keeps a message of a stream from being sent, without an error.
@@ -109,6 +116,12 @@ func (w *wire) options() []grpc.DialOption {
 				return errCut
 			}
 			err := invoke(ctx, method, req, reply, cc, opts...)
+			w.mu.Lock()
+			answered := w.answered
+			w.mu.Unlock()
+			if answered != nil {
+				answered(method)
+			}
 			if f == loseReply {
 				return errCut
 			}
@@ -200,6 +213,11 @@ func timeout(d time.Duration) func(*etcdlease.Config) {
 
 // etcd is a client that no fault touches.
 func etcd(t *testing.T) *clientv3.Client {
+	t.Helper()
+	return clientOf(t, endpoints)
+}
+
+func clientOf(t *testing.T, endpoints []string) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
 	if err != nil {

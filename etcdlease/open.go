@@ -96,13 +96,17 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := s.probe(ctx); err != nil {
 		return nil, errors.Join(fail(ctx, "open", coord.Key{}, err), s.Close())
 	}
+	s.recognise(ctx)
 	return s, nil
 }
 
 func (s *Store) probe(ctx context.Context) error {
 	ctx, cancel := s.request(ctx)
 	defer cancel()
-	_, err := s.client.Get(ctx, s.keys.prefix, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+	resp, err := s.client.Get(ctx, s.keys.prefix, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+	if err == nil {
+		s.observe(resp.Header, 1)
+	}
 	return err
 }
 

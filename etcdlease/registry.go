@@ -96,6 +96,7 @@ func (s *Store) keepReplica(r Replica, l *sharedLease) {
 			var again *sharedLease
 			if again, err = s.writeReplica(s.ctx, r); err == nil {
 				l = s.replaceRegistration(r.ID, l, again)
+				err = s.rewriteWants(s.ctx, r.ID)
 			}
 		}
 		if err != nil && s.ctx.Err() == nil {

@@ -117,3 +117,40 @@ func TestList(t *testing.T) {
 		wantCode(t, err, bad.code)
 	}
 }
+
+// Trap 8: an owner key that no live lease will ever remove is visible, with its
+// age, and so is one whose owner is not registered; nobody steals either.
+func TestInspect(t *testing.T) {
+	t.Parallel()
+	s, c := open(t, nil), etcd(t)
+	if err := s.Register(t.Context(), etcdlease.Replica{ID: "alive"}); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, s, key(t, 1), "alive", ttl)
+	acquire(t, s, key(t, 2), "dead", ttl)
+	acquire(t, s, key(t, 3), "dead", ttl)
+	over := acquire(t, s, key(t, 4), "dead", ttl)
+	if err := s.Release(t.Context(), over.Tenure); err != nil {
+		t.Fatal(err)
+	}
+	owner := prefix(t) + "owner/" + key(t, 3).String()
+	value, _ := get(t, c, owner)
+	if _, err := c.Put(t.Context(), owner, value); err != nil { // without a lease
+		t.Fatal(err)
+	}
+	records, err := s.List(t.Context(), "acme", "", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stuck, err := s.Inspect(t.Context(), records)
+	if err != nil || len(stuck) != 2 || stuck[key(t, 2)] != etcdlease.StuckUnregistered || stuck[key(t, 3)] != etcdlease.StuckForever {
+		t.Errorf("stuck: %v, %v", stuck, err)
+	}
+	for _, r := range records {
+		if age := time.Since(r.GrantedAt); age < -time.Second || age > time.Minute {
+			t.Errorf("%v was granted at %v", r.Key, r.GrantedAt)
+		}
+	}
+	_, err = open(t, nil).Acquire(t.Context(), key(t, 3), "b", ttl)
+	wantCode(t, err, coord.CodeLeaseHeld)
+}

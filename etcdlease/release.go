@@ -2,7 +2,6 @@ package etcdlease
 
 import (
 	"context"
-	"encoding/json"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -15,7 +14,7 @@ func (s *Store) Release(ctx context.Context, ten coord.Tenure) error {
 	if err := ten.Validate(); err != nil {
 		return err
 	}
-	return fail(ctx, "release", ten.Key, s.release(ctx, ten))
+	return ended("release", ten.Key, fail(ctx, "release", ten.Key, s.release(ctx, ten)))
 }
 
 func (s *Store) release(ctx context.Context, ten coord.Tenure) (err error) {
@@ -38,8 +37,7 @@ func (s *Store) release(ctx context.Context, ten coord.Tenure) (err error) {
 	if err != nil || revision == 0 {
 		return err
 	}
-	owner := s.keys.owner(ten.Key)
-	resp, err := s.txn(ctx, []clientv3.Cmp{created(owner, revision)}, []clientv3.Op{clientv3.OpDelete(owner)}, s.readAll(ten.Key))
+	resp, err := s.removeNoted(ctx, ten, []clientv3.Cmp{created(s.keys.owner(ten.Key), revision)}, s.readAll(ten.Key))
 	if err != nil {
 		return err
 	}
@@ -81,10 +79,16 @@ func (s *Store) MarkForgotten(ctx context.Context, ten coord.Tenure) (coord.Epoc
 		return 0, err
 	}
 	if err := s.checkOpen(); err != nil {
-		return 0, fail(ctx, "forget", ten.Key, err)
+		return 0, ended("forget", ten.Key, fail(ctx, "forget", ten.Key, err))
 	}
 	floor, err := s.markForgotten(ctx, ten)
-	return floor, fail(ctx, "forget", ten.Key, err)
+	if err == nil {
+		err = s.rolledBack()
+	}
+	if err != nil {
+		return 0, ended("forget", ten.Key, fail(ctx, "forget", ten.Key, err))
+	}
+	return floor, nil
 }
 
 func (s *Store) markForgotten(ctx context.Context, ten coord.Tenure) (coord.Epoch, error) {
@@ -139,14 +143,11 @@ func (s *Store) readHeld(ctx context.Context, ten coord.Tenure) (snapshot, error
 // raiseFloor writes the floor if the tenure still holds the key and nobody wrote
 // the floor since snap was read. The operator's base stays as it is.
 func (s *Store) raiseFloor(ctx context.Context, ten coord.Tenure, snap snapshot) (bool, error) {
-	value, err := json.Marshal(floorValue{Forgotten: ten.Epoch, Base: snap.floor.Base})
-	if err != nil {
-		return false, err
-	}
+	value := floorValue{Forgotten: ten.Epoch, Base: snap.floor.Base, At: s.clock.Wall().UnixMilli()}
 	floor := s.keys.floor(ten.Key)
 	resp, err := s.txn(ctx,
 		[]clientv3.Cmp{created(s.keys.owner(ten.Key), snap.revision()), modified(floor, snap.floorRev)},
-		[]clientv3.Op{clientv3.OpPut(floor, string(value))}, nil)
+		[]clientv3.Op{clientv3.OpPut(floor, value.encode())}, nil)
 	if err != nil {
 		return false, err
 	}

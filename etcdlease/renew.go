@@ -20,7 +20,13 @@ func (s *Store) Renew(ctx context.Context, ten coord.Tenure, ttl time.Duration) 
 		return coord.Grant{}, err
 	}
 	grant, err := s.renew(ctx, ten, ttl)
-	return grant, fail(ctx, "renew", ten.Key, err)
+	if err == nil {
+		err = s.rolledBack()
+	}
+	if err != nil {
+		return coord.Grant{}, ended("renew", ten.Key, fail(ctx, "renew", ten.Key, err))
+	}
+	return grant, nil
 }
 
 func (s *Store) renew(ctx context.Context, ten coord.Tenure, ttl time.Duration) (coord.Grant, error) {
@@ -111,6 +117,7 @@ func (s *Store) renewOnce(ctx context.Context, t *tenure) (_ coord.Grant, again 
 	t.inUse++
 	l := t.lease
 	joined := s.joinLocked(l, true)
+	disputed, disputes := s.mu.rivals[t.Key] > 0, t.disputes
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
@@ -123,7 +130,10 @@ func (s *Store) renewOnce(ctx context.Context, t *tenure) (_ coord.Grant, again 
 	}
 	if err == nil {
 		_, there := r.keys[s.keys.owner(t.Key)]
-		if there {
+		s.mu.Lock()
+		disputed = disputed || s.mu.rivals[t.Key] > 0 || t.disputes != disputes
+		s.mu.Unlock()
+		if there && !disputed {
 			return s.extend(ctx, t, r)
 		}
 	}
@@ -139,8 +149,9 @@ func (s *Store) renewOnce(ctx context.Context, t *tenure) (_ coord.Grant, again 
 	return s.extend(ctx, t, r)
 }
 
-// confirmOn asks for the owner key itself after l did not seem to carry it. It
-// reports whether l does after all, and false if the tenure lives elsewhere.
+// confirmOn asks for the owner key itself after l did not seem to carry it, or may
+// carry a later tenure's. It reports whether l carries t's, and false if the
+// tenure lives elsewhere.
 func (s *Store) confirmOn(ctx context.Context, t *tenure, l *sharedLease) (bool, error) {
 	snap, err := s.read(ctx, t.Key)
 	if err != nil {

@@ -118,30 +118,44 @@ func (s *Store) runRound(l *sharedLease, r *round) {
 }
 
 // keepAlive sends keepalives until one is answered or ctx ends, and returns when
-// the answered one was sent. Each has half of the time at most, so that one member
-// that accepts and never answers leaves time to ask another.
+// the answered one was sent.
 func (s *Store) keepAlive(ctx context.Context, id clientv3.LeaseID) (sentAt, ttl time.Duration, err error) {
-	for pause := retryPause; ; pause *= 2 {
+	pause := retryPause
+	for try := 0; ; try++ {
 		sentAt = s.clock.Now()
-		ttl, err = s.keepAliveOnce(ctx, id)
+		ttl, err = s.keepAliveOnce(ctx, id, s.patience(try))
 		if err == nil || isLeaseGone(err) || !unclear(err) {
 			return sentAt, ttl, err
 		}
 		if ctx.Err() != nil || !s.pause(ctx, pause) {
 			return sentAt, 0, err
 		}
+		pause *= 2
 	}
+}
+
+// patience is how long a try of a keepalive may take. A member that accepts and never
+// answers leaves time to ask another one twice: the client takes connections in turn,
+// and others take theirs in between. The last try is long enough for an etcd that is
+// merely slow.
+func (s *Store) patience(try int) time.Duration {
+	if try < 2 {
+		return s.opts.RequestTimeout / 4
+	}
+	return s.opts.RequestTimeout / 2
 }
 
 // attached returns the etcd keys on a lease.
 func (s *Store) attached(ctx context.Context, id clientv3.LeaseID) (map[string]struct{}, error) {
-	var err error
-	for pause := retryPause; ; pause *= 2 {
-		var resp *clientv3.LeaseTimeToLiveResponse
-		resp, err = s.client.TimeToLive(ctx, id, clientv3.WithAttachedKeys())
+	pause := retryPause
+	for try := 0; ; try++ {
+		resp, err := s.attachedOnce(ctx, id, s.patience(try))
 		if err == nil {
 			if resp.TTL <= 0 && len(resp.Keys) == 0 {
 				return nil, errLeaseGone
+			}
+			if err := s.suspect(ctx, resp.ResponseHeader); err != nil {
+				return nil, err
 			}
 			keys := make(map[string]struct{}, len(resp.Keys))
 			for _, k := range resp.Keys {
@@ -152,5 +166,12 @@ func (s *Store) attached(ctx context.Context, id clientv3.LeaseID) (map[string]s
 		if isLeaseGone(err) || !unclear(err) || ctx.Err() != nil || !s.pause(ctx, pause) {
 			return nil, err
 		}
+		pause *= 2
 	}
+}
+
+func (s *Store) attachedOnce(ctx context.Context, id clientv3.LeaseID, limit time.Duration) (*clientv3.LeaseTimeToLiveResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return s.client.TimeToLive(ctx, id, clientv3.WithAttachedKeys())
 }

@@ -16,6 +16,7 @@ import (
 var (
 	_ coord.LeaseStore    = (*Store)(nil)
 	_ coord.ReleaseWaiter = (*Store)(nil)
+	_ coord.Auditor       = (*Store)(nil)
 )
 
 // A Store keeps leases in etcd. It is safe for concurrent use.
@@ -32,6 +33,7 @@ type Store struct {
 	keys       layout
 	clock      coord.Clock
 	log        *zap.Logger
+	identity   identity
 
 	// ctx is the parent of every request that serves no single caller; it ends
 	// with Close.
@@ -51,10 +53,15 @@ type Store struct {
 		// attempts holds acquisitions by nonce that nobody waits for any more and
 		// that are not settled.
 		attempts map[string]*attempt
-		leases   []*sharedLease
-		streams  []*keepAliveStream // idle ones
+		// rivals counts, by key, the attempts of this Store of which it is not known
+		// what became of them.
+		rivals  map[coord.Key]int
+		leases  []*sharedLease
+		streams []*keepAliveStream // idle ones
 		// replicas holds the lease of each registration.
 		replicas map[string]*sharedLease
+		// wants holds the requests that were not withdrawn, by etcd key.
+		wants map[string]Want
 	}
 }
 
@@ -76,7 +83,9 @@ func New(client *clientv3.Client, opts *Options) (*Store, error) {
 	}
 	s.mu.tenures = make(map[coord.Key]*tenure)
 	s.mu.replicas = make(map[string]*sharedLease)
+	s.mu.wants = make(map[string]Want)
 	s.mu.attempts = make(map[string]*attempt)
+	s.mu.rivals = make(map[coord.Key]int)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.spawn(s.janitor)
 	return s, nil
@@ -130,14 +139,14 @@ func (s *Store) spawnLocked(f func()) bool {
 	return true
 }
 
-// checkOpen fails if the Store is closed.
+// checkOpen fails if the Store is closed, or has noticed that etcd is another one.
 func (s *Store) checkOpen() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.closed {
 		return errClosed
 	}
-	return nil
+	return s.rolledBack()
 }
 
 // request bounds one request to etcd.
@@ -149,7 +158,12 @@ func (s *Store) request(ctx context.Context) (context.Context, context.CancelFun
 func (s *Store) txn(ctx context.Context, cmps []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	ctx, cancel := s.request(ctx)
 	defer cancel()
-	return s.client.Txn(ctx).If(cmps...).Then(then...).Else(otherwise...).Commit()
+	known := s.identity.revision.Load()
+	resp, err := s.client.Txn(ctx).If(cmps...).Then(then...).Else(otherwise...).Commit()
+	if err == nil {
+		s.observe(resp.Header, known)
+	}
+	return resp, err
 }
 
 // pause waits for d on the Store's clock and reports false if ctx ended first.

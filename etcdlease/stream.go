@@ -19,8 +19,8 @@ type keepAliveStream struct {
 // keepAliveOnce sends one keepalive. A stream that failed or stayed silent is given
 // up; one that answered is kept for the next round, because opening one costs an
 // authentication where etcd asks for a password.
-func (s *Store) keepAliveOnce(ctx context.Context, id clientv3.LeaseID) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.RequestTimeout/2)
+func (s *Store) keepAliveOnce(ctx context.Context, id clientv3.LeaseID, limit time.Duration) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	stream, err := s.takeStream(ctx)
 	if err != nil {
@@ -38,6 +38,7 @@ func (s *Store) keepAliveOnce(ctx context.Context, id clientv3.LeaseID) (time.Du
 	if err != nil {
 		return 0, clientv3.ContextError(ctx, err)
 	}
+	s.observe(resp.Header, 0)
 	if resp.TTL <= 0 {
 		return 0, errLeaseGone
 	}

@@ -163,7 +163,8 @@ func (r *Router) exists(ctx context.Context, key coord.Key) (bool, error) {
 	if known {
 		return record.Held || record.Epoch > record.ForgottenAt, nil
 	}
-	return r.copies.Exist(ctx, key)
+	newest, err := r.copies.NewestEpoch(ctx, key)
+	return newest > 0, err
 }
 
 // Forget deletes the tenant for good, opening it here first if need be; see

@@ -15,6 +15,7 @@ var mayImport = map[string][]string{
 	"coord":                        {},
 	"coord/coordtest":              {"coord"},
 	"coord/memlease":               {"coord"},
+	"coord/sqlitelease":            {"coord", "fencing/sqliteuri"},
 	"etcdlease":                    {"coord"},
 	"etcdlease/embedetcd":          {"coord"},
 	"fencing":                      {"coord", "fencing/sqliteuri"},
@@ -35,7 +36,7 @@ var mayImport = map[string][]string{
 var knows = map[string][]string{
 	"go.etcd.io/":                 {"etcdlease", "etcdlease/embedetcd"},
 	"google.golang.org/grpc":      {"etcdlease"},
-	"github.com/mattn/go-sqlite3": {"fencing", "ledger"},
+	"github.com/mattn/go-sqlite3": {"fencing", "ledger", "coord/sqlitelease"},
 	"github.com/spf13/":           {"cmd/replica"},
 	"github.com/prometheus/":      {"cmd/replica/internal/httpapi"},
 	"testing":                     {"coord/coordtest", "copystore/copystoretest"},

@@ -76,7 +76,7 @@ func badRequests() []badRequest {
 func TestBadInputCreatesNothing(t *testing.T) {
 	f := newFleet(t)
 	a := f.start("a")
-	before := f.etcdKeys()
+	before, copies := f.etcdKeys(), filesBelow(t, f.copies)
 	for _, bad := range badRequests() {
 		got, err := a.raw(bad.method, bad.path, bad.body)
 		if err != nil {
@@ -96,10 +96,11 @@ func TestBadInputCreatesNothing(t *testing.T) {
 	if after := f.etcdKeys(); strings.Join(after, "\n") != strings.Join(before, "\n") {
 		t.Errorf("etcd holds %v, want %v as before", after, before)
 	}
-	for _, dir := range []string{filepath.Join(a.dir, "orgs"), f.copies} {
-		if files := filesBelow(t, dir); len(files) > 0 {
-			t.Errorf("%s holds %v", dir, files)
-		}
+	if files := filesBelow(t, filepath.Join(a.dir, "orgs")); len(files) > 0 {
+		t.Errorf("the state directory holds %v", files)
+	}
+	if files := filesBelow(t, f.copies); len(files) != len(copies) {
+		t.Errorf("the copies are %v, want %v as before", files, copies)
 	}
 }
 

@@ -50,6 +50,23 @@ func TestPrintedLinesWork(t *testing.T) {
 	}
 }
 
+// Replicas on one etcd that keep different copies would each go on from a state of
+// their own; the second one does not start.
+func TestOtherCopiesAreRefused(t *testing.T) {
+	f := newFleet(t)
+	f.start("a")
+	out, err := exec.Command(replicaBinary, "--listen", "127.0.0.1:0", "--state-dir", t.TempDir(),
+		"--etcd", strings.Join(f.etcd.Endpoints(), ","), "--copies", t.TempDir()).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "OPTIONS_INVALID") || !strings.Contains(string(out), "--copies") {
+		t.Errorf("other copies: %v\n%s", err, out)
+	}
+	out, err = exec.Command(replicaBinary, "--listen", "127.0.0.1:0", "--state-dir", t.TempDir(),
+		"--etcd", strings.Join(f.etcd.Endpoints(), ",")).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "copies is not set") {
+		t.Errorf("no copies: %v\n%s", err, out)
+	}
+}
+
 // RE-8: without TLS and authentication only loopback is served, and the refusal says so.
 func TestRefusesToListenBeyondLoopback(t *testing.T) {
 	for _, listen := range []string{"0.0.0.0:0", ":0", "192.0.2.1:8420"} {

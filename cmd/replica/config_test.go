@@ -126,7 +126,6 @@ func TestConfigRefusesValues(t *testing.T) {
 		"TLS, embedded":     {"--etcd-ca", "ca.pem"},
 		"cert without key":  {"--etcd", "a:1", "--copies", "c", "--etcd-cert", "c.pem"},
 		"user, no password": {"--etcd", "a:1", "--copies", "c", "--etcd-user", "u"},
-		"copies not shared": {"--etcd", "a:1"},
 	} {
 		if _, err := load(t, args, nil); err == nil {
 			t.Errorf("%s: accepted", name)

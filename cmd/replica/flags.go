@@ -120,6 +120,15 @@ func (c *config) copiesDir() string {
 	return filepath.Join(c.StateDir, copiesBase)
 }
 
+// needCopies is for what uses the copies of several replicas: those of one replica's
+// state directory would be the wrong ones.
+func (c *config) needCopies() error {
+	if c.Copies == "" && !c.embedded() {
+		return errors.New("configuration: copies is not set: replicas that share an etcd must share their copies, or each handoff would start from an older state")
+	}
+	return nil
+}
+
 func (c *config) embedded() bool { return len(c.Etcd) == 0 }
 
 // validate names every violation. What the packages below check for themselves
@@ -134,7 +143,6 @@ func (c *config) validate() error {
 	demand(nameChars.MatchString(c.Name), "name must be 1 to 63 letters, digits, dots, dashes and underscores, and not begin with a sign")
 	demand(c.StateDir != "", "state-dir is empty")
 	demand(!strings.Contains(c.Copies, "://"), "copies %q: only a directory is supported in this version, no bucket", c.Copies)
-	demand(c.Copies != "" || c.embedded(), "copies is not set: replicas that share an etcd must share their copies, or each handoff would start from an older state")
 	demand(c.LeaseTTL > 0 && coord.ValidateTTL(c.LeaseTTL) == nil, "lease-ttl must be a whole number of milliseconds from %v to %v, not %v", coord.MinTTL, coord.MaxTTL, c.LeaseTTL)
 	demand(c.LeaseMargin >= 0 && c.LeaseMargin < c.LeaseTTL, "lease-margin (%v) must not be negative and must be less than lease-ttl (%v)", c.LeaseMargin, c.LeaseTTL)
 	demand(c.SnapshotEvery >= 0, "snapshot-every must not be negative")

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/leaseholddb/leasehold/cmd/replica/internal/httpapi"
+	"github.com/leaseholddb/leasehold/copystore"
 	"github.com/leaseholddb/leasehold/copystore/dirstore"
 	"github.com/leaseholddb/leasehold/etcdlease"
 	"github.com/leaseholddb/leasehold/etcdlease/embedetcd"
@@ -41,6 +42,9 @@ const (
 // serve runs a replica until ctx ends or it cannot go on. It returns nil only if
 // every tenant was handed off.
 func serve(ctx context.Context, cfg *config, stdout, stderr io.Writer) error {
+	if err := cfg.needCopies(); err != nil {
+		return err
+	}
 	log := newLogger(stderr)
 	r, err := start(ctx, cfg, log)
 	if err != nil {
@@ -86,7 +90,7 @@ func start(ctx context.Context, cfg *config, log *zap.Logger) (*replica, error) 
 	r := &replica{cfg: cfg, log: log, id: cfg.Name + "-" + incarnation(), broken: make(chan error, 1)}
 	// The listener is first: the address must be known before it is advertised, and
 	// a taken port is noticed before anything else was touched.
-	steps := []func(context.Context) error{r.lock, r.listen, r.startEtcd, r.openLeases, r.openCopies, r.makeRouter, r.serveHTTP, r.register}
+	steps := []func(context.Context) error{r.lock, r.listen, r.startEtcd, r.openLeases, r.openCopies, r.bindCopies, r.makeRouter, r.serveHTTP, r.register}
 	for _, step := range steps {
 		err := step(ctx)
 		if err == nil && ctx.Err() != nil {
@@ -177,6 +181,23 @@ func (r *replica) openCopies(context.Context) (err error) {
 	}
 	r.onStop(r.copies.Close)
 	return nil
+}
+
+// bindCopies refuses copies that are not those of the other replicas on this etcd.
+func (r *replica) bindCopies(ctx context.Context) error {
+	copies, err := copystore.New(r.copies, copystore.Options{})
+	if err != nil {
+		return err
+	}
+	return bindCopies(ctx, r.leases, copies)
+}
+
+func bindCopies(ctx context.Context, leases *etcdlease.Store, copies *copystore.Copies) error {
+	id, err := copies.Identity(ctx)
+	if err != nil {
+		return err
+	}
+	return leases.BindCopies(ctx, id)
 }
 
 // makeRouter makes router, API and what lies between them.

@@ -1,5 +1,3 @@
-// Package coordtest holds what tests of leases need and users may use too: clocks
-// that a test controls.
 package coordtest
 
 import (

@@ -6,6 +6,7 @@ package memlease
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,15 +29,18 @@ type record struct {
 	owner     string
 	epoch     coord.Epoch
 	revision  coord.Revision
+	granted   time.Time
 	until     time.Duration // on the store's clock
 	over      bool          // released
 	forgotten coord.Epoch
 	changed   chan struct{} // closed and replaced whenever the record changes
+	trail     []coord.AuditEntry
 }
 
 var (
 	_ coord.LeaseStore    = (*Store)(nil)
 	_ coord.ReleaseWaiter = (*Store)(nil)
+	_ coord.Auditor       = (*Store)(nil)
 )
 
 // New returns an empty store that counts leases on clock.
@@ -77,6 +81,8 @@ func (s *Store) Acquire(ctx context.Context, key coord.Key, owner string, ttl ti
 	}
 	s.mu.revision++
 	r.owner, r.epoch, r.revision, r.over = owner, r.epoch+1, s.mu.revision, false
+	r.granted = s.clock.Wall()
+	s.note(r, coord.AuditAcquire)
 	return s.extendLocked(key, r, ttl), nil
 }
 
@@ -91,6 +97,7 @@ func (s *Store) Renew(ctx context.Context, tenure coord.Tenure, ttl time.Duratio
 	if !s.current(r, tenure) || !s.held(r) {
 		return coord.Grant{}, lost("renew", tenure.Key)
 	}
+	s.note(r, coord.AuditRenew)
 	return s.extendLocked(tenure.Key, r, ttl), nil
 }
 
@@ -104,6 +111,9 @@ func (s *Store) Release(ctx context.Context, tenure coord.Tenure) error {
 	r := s.mu.records[tenure.Key]
 	if !s.current(r, tenure) {
 		return lost("release", tenure.Key)
+	}
+	if s.held(r) {
+		s.note(r, coord.AuditRelease)
 	}
 	if !r.over {
 		r.over, r.until = true, min(r.until, s.clock.Now())
@@ -123,8 +133,28 @@ func (s *Store) MarkForgotten(ctx context.Context, tenure coord.Tenure) (coord.E
 	if !s.current(r, tenure) || !s.held(r) {
 		return 0, lost("forget", tenure.Key)
 	}
-	r.forgotten = r.epoch
+	if r.forgotten < r.epoch {
+		r.forgotten = r.epoch
+		s.note(r, coord.AuditForget)
+	}
 	return r.forgotten, nil
+}
+
+// Audit implements [coord.Auditor]. It forgets nothing.
+func (s *Store) Audit(ctx context.Context, key coord.Key) ([]coord.AuditEntry, error) {
+	if err := usable(ctx, key.Validate()); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.mu.records[key]; r != nil {
+		return slices.Clone(r.trail), nil
+	}
+	return nil, nil
+}
+
+func (s *Store) note(r *record, op coord.AuditOp) {
+	r.trail = append(r.trail, coord.AuditEntry{Op: op, Owner: r.owner, Epoch: r.epoch, At: s.clock.Wall()})
 }
 
 // WaitReleased implements [coord.ReleaseWaiter].
@@ -178,7 +208,7 @@ func (s *Store) extendLocked(key coord.Key, r *record, ttl time.Duration) coord.
 func (s *Store) describe(key coord.Key, r *record) coord.Record {
 	return coord.Record{
 		Key: key, Owner: r.owner, Epoch: r.epoch, Revision: r.revision,
-		Held: s.held(r), LeaseUntil: s.wall(r.until), ForgottenAt: r.forgotten,
+		Held: s.held(r), LeaseUntil: s.wall(r.until), GrantedAt: r.granted, ForgottenAt: r.forgotten,
 	}
 }
 

@@ -25,6 +25,7 @@ type suite struct {
 
 var suites = []suite{
 	{"guard", benchGuard},
+	{"lease", benchLease},
 }
 
 func main() {

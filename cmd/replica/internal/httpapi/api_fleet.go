@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -100,14 +101,16 @@ type recordBody struct {
 	Held         bool           `json:"held"`
 	Epoch        coord.Epoch    `json:"epoch"`
 	Revision     coord.Revision `json:"revision"`
+	GrantedAt    int64          `json:"granted_at"`  // ms; of the latest grant; 0 if the store does not tell
 	LeaseUntil   int64          `json:"lease_until"` // ms; as near as the store can tell
 	ForgottenAt  coord.Epoch    `json:"forgotten_at"`
+	Stuck        string         `json:"stuck,omitempty"` // why the lease looks as if nobody would end it; in lists only
 }
 
 func newRecordBody(r coord.Record) recordBody {
 	return recordBody{
 		Organization: r.Key.Organization(), Tenant: r.Key.Tenant(), Owner: r.Owner, Address: r.Address, Held: r.Held,
-		Epoch: r.Epoch, Revision: r.Revision, LeaseUntil: unixMilli(r.LeaseUntil), ForgottenAt: r.ForgottenAt,
+		Epoch: r.Epoch, Revision: r.Revision, GrantedAt: unixMilli(r.GrantedAt), LeaseUntil: unixMilli(r.LeaseUntil), ForgottenAt: r.ForgottenAt,
 	}
 }
 
@@ -146,14 +149,34 @@ func (s *Server) listLeases(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
+	stuck, err := s.inspect(r.Context(), records)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
 	body := leasesBody{Leases: make([]recordBody, 0, len(records))}
 	for _, record := range records {
-		body.Leases = append(body.Leases, newRecordBody(record))
+		one := newRecordBody(record)
+		one.Stuck = stuck[record.Key]
+		body.Leases = append(body.Leases, one)
 	}
 	if len(records) == int(limit) {
 		body.Next = records[len(records)-1].Key.String()
 	}
 	s.write(w, http.StatusOK, body)
+}
+
+// An inspector is a lease store that can tell which leases look stuck.
+type inspector interface {
+	// Inspect returns, by key, why records look as if nobody would end them.
+	Inspect(ctx context.Context, records []coord.Record) (map[coord.Key]string, error)
+}
+
+func (s *Server) inspect(ctx context.Context, records []coord.Record) (map[coord.Key]string, error) {
+	if i, ok := s.leases.(inspector); ok {
+		return i.Inspect(ctx, records)
+	}
+	return nil, nil
 }
 
 // describeTenant says what the lease store knows and how the tenant stands here.

@@ -193,6 +193,14 @@ func TestReplicaLeasesAndMetrics(t *testing.T) {
 		t.Errorf("one organization: %+v", listed)
 	}
 	a.refused(400, httpapi.CodeRequestInvalid, "GET", "/v1/leases?limit=0", "")
+	if _, err := f.leases.Acquire(t.Context(), mustKey(t), "gone", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{`"stuck":"its owner is gone"`, `"granted_at":`} {
+		if got := a.must(200, "GET", "/v1/leases", ""); strings.Count(got.body, part) == 0 {
+			t.Errorf("%s is not in %s", part, got.body)
+		}
+	}
 	if got := a.must(200, "GET", "/v1/replica", ""); !strings.Contains(got.body, `"replica":"a"`) || !strings.Contains(got.body, `"tenants":3`) {
 		t.Errorf("replica: %s", got)
 	}

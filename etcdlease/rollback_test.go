@@ -1,0 +1,180 @@
+package etcdlease_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/etcdlease"
+	"github.com/leaseholddb/leasehold/etcdlease/embedetcd"
+)
+
+// A phoenix is an etcd that can be stopped and started again on the same address,
+// on the same data or on other.
+type phoenix struct {
+	t      *testing.T
+	server *embedetcd.Server
+	addr   string
+}
+
+func (p *phoenix) start(dir string) {
+	p.t.Helper()
+	addr := p.addr
+	if addr == "" {
+		addr = embedetcd.DefaultAddr
+	}
+	server, err := embedetcd.Start(p.t.Context(), embedetcd.Config{Dir: dir, ClientAddr: addr, UnsafeNoSync: true})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.server, p.addr = server, strings.TrimPrefix(server.Endpoints()[0], "http://")
+}
+
+func (p *phoenix) stop() {
+	p.t.Helper()
+	if err := p.server.Close(); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *phoenix) open() *etcdlease.Store {
+	p.t.Helper()
+	return open(p.t, nil, func(c *etcdlease.Config) { c.Endpoints = []string{p.addr} })
+}
+
+// insist repeats f until etcd answers again.
+func insist(t *testing.T, f func() error) error {
+	t.Helper()
+	for range 1000 {
+		if err := f(); !errors.Is(err, coord.CodeLeaseStoreUnavailable) {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond) // the connection comes back by itself
+	}
+	t.Fatal("etcd did not come back")
+	return nil
+}
+
+func through(t *testing.T, s *etcdlease.Store, k coord.Key, from, to coord.Epoch) (last coord.Grant) {
+	t.Helper()
+	for epoch := from; epoch <= to; epoch++ {
+		if epoch > from {
+			if err := s.Release(t.Context(), last.Tenure); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := insist(t, func() (err error) {
+			last, err = s.Acquire(t.Context(), k, "a", time.Minute)
+			return err
+		}); err != nil || last.Epoch != epoch {
+			t.Fatalf("granted %+v, %v, want epoch %d", last, err, epoch)
+		}
+	}
+	return last
+}
+
+// Trap 21: etcd's data of epoch 7, restored at epoch 9. A Store that saw the later
+// epochs refuses and ends what it holds; what it had not seen an operator's base
+// keeps from being granted again.
+func TestEtcdRestoredFromABackup(t *testing.T) {
+	t.Parallel()
+	p := &phoenix{t: t}
+	dir, backup := filepath.Join(t.TempDir(), "etcd"), filepath.Join(t.TempDir(), "backup")
+	p.start(dir)
+	s := p.open()
+	seventh := through(t, s, key(t, 1), 1, 7)
+	if err := s.Release(t.Context(), seventh.Tenure); err != nil {
+		t.Fatal(err)
+	}
+	p.stop()
+	if err := os.CopyFS(backup, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	p.start(dir)
+	ninth := through(t, s, key(t, 1), 8, 9)
+	p.stop()
+	p.start(backup)
+	defer p.stop()
+
+	err := insist(t, func() error { return renewErr(t, s, ninth.Tenure, time.Minute) })
+	wantCode(t, err, coord.CodeLeaseLost)
+	wantCode(t, err, coord.CodeEpochRolledBack)
+	for _, k := range []coord.Key{key(t, 1), key(t, 2)} {
+		_, err := s.Acquire(t.Context(), k, "b", time.Minute)
+		wantCode(t, err, coord.CodeEpochRolledBack)
+		_, _, err = s.Read(t.Context(), k)
+		wantCode(t, err, coord.CodeEpochRolledBack)
+	}
+
+	operator := p.open()
+	for range 2 {
+		if latest, err := operator.RaiseEpoch(t.Context(), key(t, 1), 9); err != nil || latest != 9 {
+			t.Fatalf("raised to %d, %v", latest, err)
+		}
+	}
+	if latest, err := operator.RaiseEpoch(t.Context(), key(t, 1), 3); err != nil || latest != 9 {
+		t.Errorf("raised to %d, %v", latest, err)
+	}
+	next := p.open()
+	g := through(t, next, key(t, 1), 10, 10)
+	_, err = operator.RaiseEpoch(t.Context(), key(t, 1), 20)
+	wantCode(t, err, coord.CodeLeaseHeld)
+	if _, err := next.MarkForgotten(t.Context(), g.Tenure); err != nil {
+		t.Fatal(err)
+	}
+	if r := read(t, next, key(t, 1)); r.Epoch != 10 || r.ForgottenAt != 10 {
+		t.Errorf("recorded %+v", r)
+	}
+	if err := next.Release(t.Context(), g.Tenure); err != nil {
+		t.Fatal(err)
+	}
+	if latest, err := operator.RaiseEpoch(t.Context(), key(t, 3), 4); err != nil || latest != 4 {
+		t.Errorf("a key that was never granted: raised to %d, %v", latest, err)
+	}
+	through(t, next, key(t, 3), 5, 5)
+	through(t, next, key(t, 1), 11, 12)
+}
+
+// Another cluster under a running Store fences everything.
+func TestEtcdReplaced(t *testing.T) {
+	t.Parallel()
+	p := &phoenix{t: t}
+	p.start(filepath.Join(t.TempDir(), "first"))
+	s := p.open()
+	g := acquire(t, s, key(t, 1), "a", time.Minute)
+	p.stop()
+	p.start(filepath.Join(t.TempDir(), "second"))
+	defer p.stop()
+	err := insist(t, func() error { return renewErr(t, s, g.Tenure, time.Minute) })
+	wantCode(t, err, coord.CodeLeaseLost)
+	_, err = s.Acquire(t.Context(), key(t, 1), "a", time.Minute)
+	wantCode(t, err, coord.CodeEpochRolledBack)
+	wantCode(t, s.Release(t.Context(), g.Tenure), coord.CodeLeaseLost)
+}
+
+// A process that starts on a cluster which was made from another one's backup has
+// only the prefix to tell it so.
+func TestPrefixOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	c := etcd(t)
+	acquire(t, open(t, nil), key(t, 1), "a", time.Minute)
+	if _, err := c.Put(t.Context(), prefix(t)+"cluster", "1234"); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, nil)
+	_, err := s.Acquire(t.Context(), key(t, 2), "a", ttl)
+	wantCode(t, err, coord.CodeEpochRolledBack)
+	if _, err := s.RaiseEpoch(t.Context(), key(t, 2), 5); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.ConfirmCluster(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if g := acquire(t, open(t, nil), key(t, 2), "a", ttl); g.Epoch != 6 {
+		t.Errorf("granted %+v", g)
+	}
+}
