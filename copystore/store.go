@@ -36,7 +36,8 @@ type Object struct {
 // "a/b").
 //
 // Every call, and every Read of an opened object, returns soon after ctx has
-// ended, with an error that matches ctx's. Apart from the two sentinels,
+// ended, with an error that matches ctx's. An implementation that buffers calls
+// [Progress] as bytes move. Apart from the two sentinels,
 // implementations return their own errors; callers must not expect a code in
 // them.
 //
