@@ -1,6 +1,6 @@
 // Command s3test runs what is said of durable copies against a real S3 server:
 // the conformance suite, and the zombie, crash, corruption and stall tests of
-// copystore. It installs the server, starts it on loopback with a directory of
+// copystore, and a replica that keeps its copies there. It installs the server, starts it on loopback with a directory of
 // its own, and stops it. Its arguments go to go test.
 package main
 
@@ -53,7 +53,7 @@ func run(ctx context.Context, args []string) (err error) {
 	defer func() { err = errors.Join(err, s.stop()) }()
 
 	test := exec.CommandContext(ctx, "go", append([]string{"test", "-tags", "s3", "-timeout", "20m"},
-		append(args, "./copystore/blobstore", "./copystore")...)...)
+		append(args, "./copystore/blobstore", "./copystore", "./cmd/replica")...)...)
 	test.Env = append(s.env(), "LEASEHOLD_TEST_S3=s3://"+bucket+"?endpoint=http://"+s.address)
 	test.Stdout, test.Stderr = os.Stdout, os.Stderr
 	if err := test.Run(); err != nil {
