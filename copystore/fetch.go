@@ -41,8 +41,9 @@ func (f *fetcher) fetch(ctx context.Context, ref Ref) (Manifest, error) {
 	return Manifest{}, fmt.Errorf("restore: verify %s: %w", ref, err)
 }
 
-// download leaves the image at temp, on disk and with the manifest's size and
-// hash.
+// download leaves the image at temp, with the manifest's size and hash. It is not
+// brought to the disk: after a crash of the host no local ledger is ever believed,
+// and an extracted one is synced before it gets its name.
 func (f *fetcher) download(ctx context.Context, m Manifest) error {
 	if err := removeLedger(f.temp); err != nil {
 		return fmt.Errorf("restore: %w", err)
@@ -65,9 +66,6 @@ func (f *fetcher) download(ctx context.Context, m Manifest) error {
 		return untrusted("image has %d bytes, the manifest says %d", got.size, m.Size)
 	case got.sha256 != m.SHA256:
 		return untrusted("image has another SHA-256 than the manifest says")
-	}
-	if err := file.Sync(); err != nil {
-		return fmt.Errorf("restore: %w", err)
 	}
 	if err := file.Close(); err != nil {
 		return fmt.Errorf("restore: %w", err)

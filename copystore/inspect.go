@@ -189,11 +189,17 @@ func (c *Copies) Extract(ctx context.Context, key coord.Key, ref Ref, req Extrac
 	if err != nil {
 		return Manifest{}, err
 	}
+	if err := syncFile(f.temp); err != nil {
+		return Manifest{}, fmt.Errorf("extract: %w", err)
+	}
 	// A link, unlike a renaming, replaces nothing that came up meanwhile.
 	if err := os.Link(f.temp, req.Path); err != nil {
 		return Manifest{}, fmt.Errorf("extract: %w", err)
 	}
-	return m, syncDir(filepath.Dir(req.Path))
+	if err := syncFile(filepath.Dir(req.Path)); err != nil {
+		return Manifest{}, fmt.Errorf("extract: %w", err)
+	}
+	return m, nil
 }
 
 // ExtractNewest brings what a restore would start from to req.Path: the newest copy

@@ -193,9 +193,17 @@ func (p *Publisher) publishImage(ctx context.Context, req PublishRequest) (Manif
 
 // createImage uploads f. A name that is taken by exactly these bytes is ours: the
 // store repeated an upload of its own whose answer was lost.
-func (p *Publisher) createImage(ctx context.Context, ref Ref, f io.ReadSeeker, size int64, progress func(Transfer)) (digest, error) {
+func (p *Publisher) createImage(ctx context.Context, ref Ref, f *os.File, size int64, progress func(Transfer)) (digest, error) {
 	key, name := p.tenure.Key, imageName(p.tenure.Key, ref)
-	d, err := p.copies.upload(ctx, key, name, &transferReader{f, newReport(progress, key, ref, size)}, size)
+	src := &transferReader{f, newReport(progress, key, ref, size)}
+	d, err := p.copies.handOver(ctx, key, name, f.Name(), src)
+	if errors.Is(err, errors.ErrUnsupported) {
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return digest{}, fmt.Errorf("publish: %w", err)
+		}
+		src.report = newReport(progress, key, ref, size)
+		d, err = p.copies.upload(ctx, key, name, src, size)
+	}
 	if !errors.Is(err, ErrExists) {
 		return d, err
 	}

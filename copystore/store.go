@@ -71,6 +71,18 @@ type Store interface {
 	Delete(ctx context.Context, name string) error
 }
 
+// A FileStore is a Store that may be able to make a file of this host an object
+// without copying it.
+type FileStore interface {
+	Store
+
+	// CreateFromFile is Create with the bytes of the regular file at path. Nobody
+	// changes the file from then on, through no name of it; the caller may remove
+	// path afterwards. Where the file has to be copied after all it fails with an
+	// error that matches [errors.ErrUnsupported], and has done nothing.
+	CreateFromFile(ctx context.Context, name, path string) error
+}
+
 // ValidateName refuses, with [coord.CodeIDInvalid], every string that is not a
 // name: 1–[MaxName] bytes, parts of [a-z0-9._-] separated by single slashes, no
 // part starting with a dot.

@@ -25,6 +25,7 @@ type suite struct {
 
 var suites = []suite{
 	{"guard", benchGuard},
+	{"copies", benchCopies},
 }
 
 func main() {
