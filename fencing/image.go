@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	imageStep  = 512                  // pages copied between two looks at the context
+	imageStep  = 256                  // pages copied between two looks at the context
 	imagePause = 5 * time.Millisecond // after a step that found something locked
 	maxGiveWay = 50 * time.Millisecond
 )
