@@ -58,6 +58,12 @@ cycles:
 fuzz:
 	./test/fuzz.sh $(FUZZTIME)
 
+## s3test: durable copies against a real S3 server, installed and started on loopback
+.PHONY: s3test
+s3test:
+	$(GO) vet -tags s3 ./copystore/... ./cmd/replica
+	$(GO) run ./test/s3test $(S3TESTFLAGS)
+
 .PHONY: help
 help:
 	@sed -n 's/^## //p' Makefile

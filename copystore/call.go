@@ -46,7 +46,7 @@ func (e *localError) Unwrap() error { return e.err }
 // untrusted objects and failures of local files pass through as they are.
 func (c *Copies) call(ctx context.Context, key coord.Key, op string, limit time.Duration, f func(ctx context.Context, progress func()) error) error {
 	err := bounded(ctx, c.clock, limit, f)
-	if err == nil || errors.Is(err, ErrExists) || errors.Is(err, ErrNotExist) {
+	if err == nil || errors.Is(err, ErrExists) || errors.Is(err, ErrNotExist) || errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
 	if _, bad := asUntrusted(err); bad {
@@ -148,6 +148,23 @@ func (c *Copies) download(ctx context.Context, key coord.Key, name string, dst i
 	return d, err
 }
 
+// handOver creates the object from the file at path, which src reads, where the
+// store can take files over.
+func (c *Copies) handOver(ctx context.Context, key coord.Key, name, path string, src io.Reader) (digest, error) {
+	files, ok := c.store.(FileStore)
+	if !ok {
+		return digest{}, errors.ErrUnsupported
+	}
+	var d digest
+	err := c.call(ctx, key, "write "+name, c.stallTimeout, func(ctx context.Context, progress func()) (err error) {
+		if d, err = digestOf(&contextReader{ctx, progressReader{localReader{src}, progress}}); err != nil {
+			return err
+		}
+		return files.CreateFromFile(ctx, name, path)
+	})
+	return d, err
+}
+
 // upload creates the object from the size bytes of src and measures what the
 // store read.
 func (c *Copies) upload(ctx context.Context, key coord.Key, name string, src io.Reader, size int64) (digest, error) {
@@ -180,6 +197,18 @@ func (p progressReader) Read(b []byte) (int, error) {
 		p.progress()
 	}
 	return n, err
+}
+
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c *contextReader) Read(b []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(b)
 }
 
 type localWriter struct{ w io.Writer }

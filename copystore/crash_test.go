@@ -29,7 +29,7 @@ func faultKinds() []faultKind {
 // of fault, until a run meets no fault.
 func eachFault(t *testing.T, scenario func(t *testing.T, wrap func(copystore.Store) copystore.Store)) {
 	for _, kind := range faultKinds() {
-		for n := 1; ; n++ {
+		for n := 1; ; n += stride {
 			hit := false
 			t.Run(fmt.Sprintf("%s call %d", kind.name, n), func(t *testing.T) {
 				scenario(t, kind.inject(n, kind.applied, &hit))

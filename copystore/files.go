@@ -54,7 +54,7 @@ func clearLedger(path string) error {
 	if err := removeLedger(path); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	return syncDir(filepath.Dir(path))
+	return nil
 }
 
 // placeLedger moves the verified file at temp to path, where nothing of an older
@@ -66,17 +66,14 @@ func placeLedger(temp, path string) error {
 	if err := os.Rename(temp, path); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	return syncDir(filepath.Dir(path))
+	return nil
 }
 
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
+// syncFile makes a file, or a directory's entries, durable.
+func syncFile(path string) error {
+	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("restore: %w", err)
+		return err
 	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("restore: %w", err)
-	}
-	return nil
+	return errors.Join(f.Sync(), f.Close())
 }

@@ -89,3 +89,26 @@ func (l *listing) complete(ref Ref) bool {
 	_, found := slices.BinarySearch(l.manifests[ref.Epoch], ref.Seq)
 	return found && l.images[ref]
 }
+
+// epochs returns those that anything is of, newest first.
+func (l *listing) epochs() []coord.Epoch {
+	var epochs []coord.Epoch
+	for _, o := range slices.Backward(l.objects) {
+		if len(epochs) == 0 || epochs[len(epochs)-1] != o.ref.Epoch {
+			epochs = append(epochs, o.ref.Epoch)
+		}
+	}
+	return epochs
+}
+
+// orphans returns the names of an epoch's objects that belong to no copy.
+func (l *listing) orphans(epoch coord.Epoch) []string {
+	var names []string
+	for _, o := range l.objects {
+		_, committed := slices.BinarySearch(l.manifests[epoch], o.ref.Seq)
+		if o.ref.Epoch == epoch && (o.kind == kindForeign || o.kind == kindImage && !committed) {
+			names = append(names, o.name)
+		}
+	}
+	return names
+}

@@ -35,7 +35,7 @@ type Publisher struct {
 var ErrNotNeeded = errors.New("copystore: the copy is not needed")
 
 // A PublishRequest says how an image is taken and how the lease is proved. All
-// fields but Needed are required.
+// fields but Needed and Progress are required.
 type PublishRequest struct {
 	// Needed is asked once it is this publish's turn, that is after those before
 	// it have ended. Nil means always.
@@ -48,6 +48,8 @@ type PublishRequest struct {
 	TakeImage func(ctx context.Context, path string) (events int64, err error)
 	// Prove returns nil only if the lease is held at the moment of the call.
 	Prove func() error
+	// Progress, if not nil, is told how far the upload has come.
+	Progress func(Transfer)
 }
 
 // Last returns the manifest of the newest copy that this tenure committed, and
@@ -170,7 +172,7 @@ func (p *Publisher) publishImage(ctx context.Context, req PublishRequest) (Manif
 		return Manifest{}, fmt.Errorf("publish: the image of %s is empty", p.tenure.Key)
 	}
 	ref, parent := p.nextCopy()
-	d, err := p.createImage(ctx, ref, f, info.Size())
+	d, err := p.createImage(ctx, ref, f, info.Size(), req.Progress)
 	if err != nil {
 		return Manifest{}, err
 	}
@@ -191,9 +193,17 @@ func (p *Publisher) publishImage(ctx context.Context, req PublishRequest) (Manif
 
 // createImage uploads f. A name that is taken by exactly these bytes is ours: the
 // store repeated an upload of its own whose answer was lost.
-func (p *Publisher) createImage(ctx context.Context, ref Ref, f io.ReadSeeker, size int64) (digest, error) {
+func (p *Publisher) createImage(ctx context.Context, ref Ref, f *os.File, size int64, progress func(Transfer)) (digest, error) {
 	key, name := p.tenure.Key, imageName(p.tenure.Key, ref)
-	d, err := p.copies.upload(ctx, key, name, f, size)
+	src := &transferReader{f, newReport(progress, key, ref, size)}
+	d, err := p.copies.handOver(ctx, key, name, f.Name(), src)
+	if errors.Is(err, errors.ErrUnsupported) {
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return digest{}, fmt.Errorf("publish: %w", err)
+		}
+		src.report = newReport(progress, key, ref, size)
+		d, err = p.copies.upload(ctx, key, name, src, size)
+	}
 	if !errors.Is(err, ErrExists) {
 		return d, err
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // A RestoreRequest says where a ledger is to be restored and how it is checked.
-// All fields are required.
+// All fields but Progress are required.
 type RestoreRequest struct {
 	// Path is the ledger's main file. Its directory is made if need be, belongs to
 	// the tenant alone, and is where the copy is downloaded before it is
@@ -31,6 +31,8 @@ type RestoreRequest struct {
 	StillHeld func() error
 	// Prove returns nil only if the lease is held at the moment of the call.
 	Prove func() error
+	// Progress, if not nil, is told how far each download has come.
+	Progress func(Transfer)
 }
 
 // A Restored says what a restore found.
@@ -65,7 +67,10 @@ func (c *Copies) Restore(ctx context.Context, grant coord.Grant, req RestoreRequ
 	if err := grant.Tenure.Validate(); err != nil {
 		return Restored{}, err
 	}
-	r := restoration{copies: c, grant: grant, req: req, temp: filepath.Join(filepath.Dir(req.Path), restoreTemp)}
+	r := restoration{grant: grant, req: req, fetcher: fetcher{
+		copies: c, key: grant.Key, verify: req.Verify, progress: req.Progress,
+		temp: filepath.Join(filepath.Dir(req.Path), restoreTemp),
+	}}
 	err := r.run(ctx)
 	if err == nil {
 		return r.result, nil
@@ -81,10 +86,9 @@ func (c *Copies) Restore(ctx context.Context, grant coord.Grant, req RestoreRequ
 
 // A restoration is one call of Restore.
 type restoration struct {
-	copies *Copies
+	fetcher
 	grant  coord.Grant
 	req    RestoreRequest
-	temp   string // where copies are downloaded to
 	result Restored
 }
 
@@ -157,57 +161,4 @@ func (r *restoration) try(ctx context.Context, ref Ref) (bool, error) {
 
 func (r *restoration) skip(ref Ref, reason string) {
 	r.result.Skipped = append(r.result.Skipped, coord.SkippedCopy{Epoch: ref.Epoch, Seq: ref.Seq, Reason: reason})
-}
-
-func (r *restoration) fetch(ctx context.Context, ref Ref) (Manifest, error) {
-	m, err := r.copies.readManifest(ctx, r.grant.Key, ref)
-	if err != nil {
-		return Manifest{}, err
-	}
-	if err := r.download(ctx, m); err != nil {
-		return Manifest{}, err
-	}
-	events, err := r.req.Verify(ctx, r.temp)
-	switch {
-	case err == nil && events != m.Events:
-		return Manifest{}, untrusted("the image holds %d events, the manifest says %d", events, m.Events)
-	case err == nil:
-		return m, nil
-	case ctx.Err() == nil && errors.Is(err, coord.CodeLedgerInvalid):
-		return Manifest{}, untrusted("%v", err)
-	}
-	return Manifest{}, fmt.Errorf("restore: verify %s: %w", ref, err)
-}
-
-// download leaves the image at r.temp, on disk and with the manifest's size and
-// hash.
-func (r *restoration) download(ctx context.Context, m Manifest) error {
-	if err := removeLedger(r.temp); err != nil {
-		return fmt.Errorf("restore: %w", err)
-	}
-	f, err := os.OpenFile(r.temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return fmt.Errorf("restore: %w", err)
-	}
-	defer f.Close()
-	got, err := r.copies.download(ctx, m.Key, imageName(m.Key, m.Ref()), f, m.Size)
-	switch {
-	case errors.Is(err, ErrNotExist):
-		return untrusted("image is missing")
-	case err != nil:
-		return err
-	case got.size > m.Size:
-		return untrusted("image is longer than the %d bytes of the manifest", m.Size)
-	case got.size < m.Size:
-		return untrusted("image has %d bytes, the manifest says %d", got.size, m.Size)
-	case got.sha256 != m.SHA256:
-		return untrusted("image has another SHA-256 than the manifest says")
-	}
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("restore: %w", err)
-	}
-	if err := f.Close(); err != nil {
-		return fmt.Errorf("restore: %w", err)
-	}
-	return nil
 }

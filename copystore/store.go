@@ -36,7 +36,8 @@ type Object struct {
 // "a/b").
 //
 // Every call, and every Read of an opened object, returns soon after ctx has
-// ended, with an error that matches ctx's. Apart from the two sentinels,
+// ended, with an error that matches ctx's. An implementation that buffers calls
+// [Progress] as bytes move. Apart from the two sentinels,
 // implementations return their own errors; callers must not expect a code in
 // them.
 //
@@ -68,6 +69,18 @@ type Store interface {
 
 	// Delete removes the object. Removing what is not there succeeds.
 	Delete(ctx context.Context, name string) error
+}
+
+// A FileStore is a Store that may be able to make a file of this host an object
+// without copying it.
+type FileStore interface {
+	Store
+
+	// CreateFromFile is Create with the bytes of the regular file at path. Nobody
+	// changes the file from then on, through no name of it; the caller may remove
+	// path afterwards. Where the file has to be copied after all it fails with an
+	// error that matches [errors.ErrUnsupported], and has done nothing.
+	CreateFromFile(ctx context.Context, name, path string) error
 }
 
 // ValidateName refuses, with [coord.CodeIDInvalid], every string that is not a

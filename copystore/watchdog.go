@@ -18,18 +18,31 @@ type stallError struct {
 
 func (e *stallError) Error() string { return fmt.Sprintf("no progress for %v", e.limit) }
 
+type progressKey struct{}
+
+// Progress says that the store call which ctx belongs to is getting on, so that it
+// is not taken for a stalled one. A [Store] reports what the reader that Create
+// was given cannot show: bytes that leave a buffer, or a wait for a turn that
+// will come. It is safe with any context and from any goroutine.
+func Progress(ctx context.Context) {
+	if step, ok := ctx.Value(progressKey{}).(func()); ok {
+		step()
+	}
+}
+
 // bounded runs call with a context that also ends when limit passes without
 // call reporting progress. It returns after call has.
 func bounded(ctx context.Context, clock coord.Clock, limit time.Duration, call func(ctx context.Context, progress func()) error) error {
 	stall := &stallError{limit: limit}
 	watched, cancel := context.WithCancelCause(ctx)
 	var steps atomic.Int64
+	step := func() { steps.Add(1) }
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		watch(watched, clock, limit, &steps, func() { cancel(stall) })
 	}()
-	err := call(watched, func() { steps.Add(1) })
+	err := call(context.WithValue(watched, progressKey{}, step), step)
 	stalled := context.Cause(watched) == error(stall)
 	cancel(nil)
 	<-done

@@ -14,7 +14,6 @@ import (
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/copystore"
-	"github.com/leaseholddb/leasehold/copystore/memstore"
 )
 
 // A world is one tenant with its lease, reduced to the latest epoch and the
@@ -22,7 +21,7 @@ import (
 // tenant and one line per event.
 type world struct {
 	t     testing.TB
-	store *memstore.Store
+	store copystore.Store
 	key   coord.Key
 	dir   string // holds the directories of the owners
 
@@ -41,7 +40,7 @@ type report struct {
 }
 
 func newWorld(t testing.TB) *world {
-	return &world{t: t, store: memstore.New(), key: testKey(t, "a"), dir: scratch(t)}
+	return &world{t: t, store: newStore(t), key: testKey(t, "a"), dir: scratch(t)}
 }
 
 // scratch makes a directory in memory where the platform has that: the tests

@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	imageStep  = 512                  // pages copied between two looks at the context
+	imageStep  = 256                  // pages copied between two looks at the context
 	imagePause = 5 * time.Millisecond // after a step that found something locked
+	maxGiveWay = 50 * time.Millisecond
 )
 
 // Image writes a consistent, page-exact copy of the database to a new file at
@@ -80,12 +81,23 @@ func (d *Database) copyTo(ctx context.Context, destPath string) (err error) {
 	if err != nil {
 		return fmt.Errorf("begin copying: %w", err)
 	}
-	err = d.step(ctx, backup)
+	// A handle of our own beside SQLite's: closing it drops locks of a file that
+	// nobody else has.
+	written, err := os.Open(destPath)
+	if err != nil {
+		return errors.Join(err, backup.Finish())
+	}
+	defer written.Close()
+	err = d.step(ctx, backup, written)
 	return errors.Join(err, backup.Finish())
 }
 
-func (d *Database) step(ctx context.Context, backup *sqlite3.SQLiteBackup) error {
-	for remaining := -1; ; {
+// step copies all pages. While others commit, it gives way: what it has written is
+// brought to the disk bit by bit, since a commit would otherwise wait for all of
+// it at once, and the disk and a processor are theirs for as long as a step took.
+func (d *Database) step(ctx context.Context, backup *sqlite3.SQLiteBackup, written *os.File) error {
+	for remaining, commits := -1, d.Commits(); ; {
+		began := time.Now()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -104,6 +116,13 @@ func (d *Database) step(ctx context.Context, backup *sqlite3.SQLiteBackup) error
 			pause(ctx, imagePause)
 		}
 		remaining = backup.Remaining()
+		if now := d.Commits(); now != commits {
+			commits = now
+			if err := written.Sync(); err != nil {
+				return err
+			}
+			pause(ctx, min(time.Since(began), maxGiveWay))
+		}
 	}
 }
 

@@ -98,7 +98,8 @@ func (h *Handle) copyLoop() {
 		if h.State() != StateServing {
 			continue
 		}
-		if _, err := h.publish(h.ctx, ifChanged); err == nil {
+		// An unchanged ledger costs no call to the store, so nothing to retain either.
+		if manifest, err := h.publish(h.ctx, ifChanged); err == nil && manifest.Seq > 0 {
 			h.copies.retain(h.ctx)
 		}
 	}

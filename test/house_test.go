@@ -25,10 +25,11 @@ var mayImport = map[string][]string{
 	"copystore/copystoretest":      {"coord", "copystore"},
 	"copystore/dirstore":           {"coord", "copystore"},
 	"copystore/memstore":           {"coord", "copystore"},
+	"copystore/blobstore":          {"coord", "copystore"},
 	"router":                       {"coord", "fencing", "ledger", "copystore"},
 	"cmd/replica/internal/httpapi": {"coord", "fencing", "ledger", "copystore", "router"},
 	"cmd/replica": {
-		"coord", "router", "copystore", "copystore/dirstore", "etcdlease", "etcdlease/embedetcd", "cmd/replica/internal/httpapi",
+		"coord", "router", "ledger", "copystore", "copystore/dirstore", "copystore/blobstore", "etcdlease", "etcdlease/embedetcd", "cmd/replica/internal/httpapi",
 	},
 }
 
@@ -38,6 +39,8 @@ var knows = map[string][]string{
 	"google.golang.org/grpc":      {"etcdlease"},
 	"github.com/mattn/go-sqlite3": {"fencing", "ledger", "coord/sqlitelease"},
 	"github.com/spf13/":           {"cmd/replica"},
+	"gocloud.dev":                 {"copystore/blobstore"},
+	"github.com/aws/":             {"copystore/blobstore"},
 	"github.com/prometheus/":      {"cmd/replica/internal/httpapi"},
 	"testing":                     {"coord/coordtest", "copystore/copystoretest"},
 }

@@ -111,7 +111,8 @@ func TestConfigListensOnLoopbackOnly(t *testing.T) {
 
 func TestConfigRefusesValues(t *testing.T) {
 	for name, args := range map[string][]string{
-		"bucket":            {"--copies", "s3://bucket/prefix"},
+		"bucket":            {"--copies", "gs://bucket/prefix"},
+		"bucket's secret":   {"--copies", "s3://key:secret@bucket"},
 		"name":              {"--name", "a b"},
 		"margin":            {"--lease-ttl", "2s", "--lease-margin", "2s"},
 		"ttl":               {"--lease-ttl", "1ms"},

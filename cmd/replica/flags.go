@@ -15,6 +15,7 @@ import (
 
 	"github.com/leaseholddb/leasehold/cmd/replica/internal/httpapi"
 	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/copystore/blobstore"
 	"github.com/leaseholddb/leasehold/router"
 )
 
@@ -92,7 +93,7 @@ func (c *config) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.EtcdPasswordFile, "etcd-password-file", "", "`FILE` with the etcd user's password on its first line")
 	f.StringVar(&c.EmbeddedEtcdClient, "embedded-etcd-client", c.EmbeddedEtcdClient, "`ADDRESS` of the embedded etcd for clients; port 0 for a free one")
 	f.StringVar(&c.EmbeddedEtcdPeer, "embedded-etcd-peer", c.EmbeddedEtcdPeer, "`ADDRESS` of the embedded etcd for members; port 0 for a free one")
-	f.StringVar(&c.Copies, "copies", "", "`DIR` for durable copies, shared by all replicas (required with --etcd; default <state-dir>/"+copiesBase+")")
+	f.StringVar(&c.Copies, "copies", "", "`DIR` or s3://bucket/prefix?endpoint=…&region=… for durable copies, shared by all replicas (required with --etcd; default <state-dir>/"+copiesBase+")")
 	f.IntVar(&c.KeepCopies, "keep-copies", c.KeepCopies, "newest `N` copies of a tenant that are kept")
 	f.DurationVar(&c.LeaseTTL, "lease-ttl", c.LeaseTTL, "how long a crashed replica keeps others out of its tenants")
 	f.DurationVar(&c.LeaseMargin, "lease-margin", 0, "how long before that a replica which cannot renew stops acknowledging (default 2s, or a fifth of --lease-ttl if that is less)")
@@ -113,7 +114,8 @@ func defaultName() string {
 	return host
 }
 
-func (c *config) copiesDir() string {
+// copiesPlace is the directory or the bucket of the copies.
+func (c *config) copiesPlace() string {
 	if c.Copies != "" {
 		return c.Copies
 	}
@@ -142,7 +144,6 @@ func (c *config) validate() error {
 	}
 	demand(nameChars.MatchString(c.Name), "name must be 1 to 63 letters, digits, dots, dashes and underscores, and not begin with a sign")
 	demand(c.StateDir != "", "state-dir is empty")
-	demand(!strings.Contains(c.Copies, "://"), "copies %q: only a directory is supported in this version, no bucket", c.Copies)
 	demand(c.LeaseTTL > 0 && coord.ValidateTTL(c.LeaseTTL) == nil, "lease-ttl must be a whole number of milliseconds from %v to %v, not %v", coord.MinTTL, coord.MaxTTL, c.LeaseTTL)
 	demand(c.LeaseMargin >= 0 && c.LeaseMargin < c.LeaseTTL, "lease-margin (%v) must not be negative and must be less than lease-ttl (%v)", c.LeaseMargin, c.LeaseTTL)
 	demand(c.SnapshotEvery >= 0, "snapshot-every must not be negative")
@@ -151,6 +152,11 @@ func (c *config) validate() error {
 	demand(c.CloseConcurrency > 0, "close-concurrency must be positive")
 	demand(c.KeepCopies > 0, "keep-copies must be positive")
 	demand(c.BodyTimeout > 0, "body-timeout must be positive")
+	if isBucket(c.Copies) {
+		if err := blobstore.CheckURL(c.Copies); err != nil {
+			all = append(all, fmt.Errorf("copies: %w", err))
+		}
+	}
 	all = append(all, c.checkListen(), c.checkAdvertise(), c.checkEtcd())
 	return errors.Join(all...)
 }

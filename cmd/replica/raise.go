@@ -6,10 +6,10 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/copystore"
-	"github.com/leaseholddb/leasehold/copystore/dirstore"
 )
 
 func newRaiseEpochCommand(environ []string) *cobra.Command {
@@ -73,10 +73,11 @@ func raiseEpochs(ctx context.Context, cfg *config, args []string, above coord.Ep
 		}
 		keys = append(keys, key)
 	}
-	objects, err := dirstore.New(cfg.copiesDir(), dirstore.Options{})
+	objects, closeCopies, err := openCopyStore(ctx, cfg.copiesPlace(), zap.NewNop())
 	if err != nil {
 		return nil, err
 	}
+	defer closeCopies()
 	copies, err := copystore.New(objects, copystore.Options{})
 	if err != nil {
 		return nil, err

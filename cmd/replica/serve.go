@@ -16,7 +16,6 @@ import (
 
 	"github.com/leaseholddb/leasehold/cmd/replica/internal/httpapi"
 	"github.com/leaseholddb/leasehold/copystore"
-	"github.com/leaseholddb/leasehold/copystore/dirstore"
 	"github.com/leaseholddb/leasehold/etcdlease"
 	"github.com/leaseholddb/leasehold/etcdlease/embedetcd"
 	"github.com/leaseholddb/leasehold/router"
@@ -77,7 +76,7 @@ type replica struct {
 	etcd      *embedetcd.Server
 	endpoints []string
 	leases    *etcdlease.Store
-	copies    *dirstore.Store
+	copies    copystore.Store
 	router    *router.Router
 	api       *httpapi.Server
 	broken    chan error // one slot: the HTTP server ended by itself
@@ -175,11 +174,13 @@ func (r *replica) openLeases(ctx context.Context) (err error) {
 	return nil
 }
 
-func (r *replica) openCopies(context.Context) (err error) {
-	if r.copies, err = dirstore.New(r.cfg.copiesDir(), dirstore.Options{}); err != nil {
+func (r *replica) openCopies(ctx context.Context) error {
+	copies, closeCopies, err := openCopyStore(ctx, r.cfg.copiesPlace(), r.log.Named("copies"))
+	if err != nil {
 		return err
 	}
-	r.onStop(r.copies.Close)
+	r.copies = copies
+	r.onStop(closeCopies)
 	return nil
 }
 

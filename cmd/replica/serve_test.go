@@ -200,7 +200,7 @@ func TestStartThatFailsLeavesNothing(t *testing.T) {
 		"password file": {t.Context(), func(c *config) { c.Etcd, c.EtcdPasswordFile = []string{"127.0.0.1:1"}, "missing" }, "etcd-password-file"},
 	} {
 		cfg := freshConfig(t)
-		cfg.Copies = cfg.copiesDir()
+		cfg.Copies = cfg.copiesPlace()
 		c.change(cfg)
 		err := serve(c.ctx, cfg, io.Discard, io.Discard)
 		if err == nil || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(c.want)) {

@@ -16,9 +16,9 @@ const (
 
 // welcome tells people what runs and what to try next. Programs read the log.
 func (r *replica) welcome(w io.Writer) {
-	copies, err := filepath.Abs(r.cfg.copiesDir())
-	if err != nil {
-		copies = r.cfg.copiesDir()
+	copies := r.cfg.copiesPlace()
+	if abs, err := filepath.Abs(copies); err == nil && !isBucket(copies) {
+		copies = abs
 	}
 	here := "http://" + r.listener.Addr().String()
 	tenant := here + "/v1/organizations/" + demoOrganization + "/tenants/" + demoTenant

@@ -89,3 +89,38 @@ func TestFailingSyncFailsTheCall(t *testing.T) {
 		t.Errorf("delete gives %v", err)
 	}
 }
+
+// Trap 74: a file that is taken over is on disk before it has its name, replaces
+// nothing, and leaves no second name in the store.
+func TestOrderOfSyncsOfATakeOver(t *testing.T) {
+	s, syncs := recording(t)
+	file := filepath.Join(t.TempDir(), "image")
+	if err := os.WriteFile(file, []byte("image"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CreateFromFile(t.Context(), "a/b/c", file); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"temp without object", "a/b", "a", "."}; !slices.Equal(*syncs, want) {
+		t.Errorf("synced %q, want %q", *syncs, want)
+	}
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(other, []byte("other"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CreateFromFile(t.Context(), "a/b/c", other); !errors.Is(err, copystore.ErrExists) {
+		t.Errorf("over an object: %v", err)
+	}
+	if err := s.CreateFromFile(t.Context(), "a/d", filepath.Dir(other)); err == nil || errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("of a directory: %v", err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := s.root.ReadFile("a/b/c"); err != nil || string(b) != "image" {
+		t.Errorf("the object is %q, %v", b, err)
+	}
+	if left, err := fs.ReadDir(s.root.FS(), tempDir); err != nil || len(left) != 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+}

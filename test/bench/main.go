@@ -26,6 +26,7 @@ type suite struct {
 var suites = []suite{
 	{"guard", benchGuard},
 	{"lease", benchLease},
+	{"copies", benchCopies},
 }
 
 func main() {
