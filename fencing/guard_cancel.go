@@ -12,9 +12,7 @@ import (
 // The driver interrupts a statement once when its context ends. If that is before
 // SQLite has begun, as on a busy machine it is, the interrupt finds nothing, and the
 // statement runs to its end, which may never come. So a guarded call interrupts by
-// itself, again and again until the call has returned. A query that only reads is left to
-// the driver, which looks at the context just before it begins; the moment that remains
-// can leave a read running, until its handle is closed, and nothing waits for it.
+// itself, again and again until the call has returned.
 type cancellation struct {
 	over        chan struct{} // takes one value when the call has returned
 	joined      chan struct{} // takes one value when nothing will interrupt any more

@@ -43,6 +43,7 @@ type conn struct {
 	rows    *rows // open, the first of a list
 	stmts   *stmt // open, the first of a list
 	cancel  cancellation
+	reading atomic.Pointer[rows] // whose step is running, if a context can end it
 
 	// stop keeps raw from being closed under an interrupt of whoever takes the
 	// connection back.
@@ -144,6 +145,9 @@ func (c *conn) settle(err error) error {
 	if c.raw.ownTx && c.tx == nil {
 		c.noticeTextTx(err)
 	}
+	if err == nil && c.condemned() {
+		err = closedError("handle")
+	}
 	if err == nil && !c.raw.event {
 		return nil
 	}
@@ -170,6 +174,11 @@ func (c *conn) settle(err error) error {
 	}
 	return err
 }
+
+// condemned reports that the call inside may have been interrupted by whoever takes the
+// connection back. What interrupts can make the driver forget the statement's error, so
+// a success is not believed.
+func (c *conn) condemned() bool { return c.state.Load() == connCondemned }
 
 // noticeTextTx follows a transaction that began by text. If it ended with a call that
 // was not to end it, what follows would run outside of it.
@@ -245,30 +254,33 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 			return nil, err
 		}
 	}
-	var stop func() bool
-	if writes {
-		stop = c.heed(ctx)
+	if !writes {
+		r := c.newReader(ctx)
+		inner, err := c.raw.inner.QueryContext(r.beginStep(ctx), query, args)
+		return c.addRows(r, inner, err, r.endStep(ctx, err))
 	}
+	stop := c.heed(ctx)
 	inner, err := c.raw.inner.QueryContext(ctx, query, args)
-	return c.newRows(inner, err, c.unheed(ctx, stop, err), claimed)
+	return c.addRows(&rows{c: c, claimed: claimed}, inner, err, c.unheed(ctx, stop, err))
 }
 
-// newRows settles the first step, which the driver has taken already: failed is what
+// addRows settles the first step, which the driver has taken already: failed is what
 // it said, err what is to be told. A statement
 // that writes holds the writer until its rows are closed, because that is when it
 // commits.
-func (c *conn) newRows(inner driver.Rows, failed, err error, claimed bool) (driver.Rows, error) {
-	wrote := c.raw.proved > 0
+func (c *conn) addRows(r *rows, inner driver.Rows, failed, err error) (driver.Rows, error) {
+	r.wrote = c.raw.proved > 0
 	if err = c.settle(err); err != nil {
+		r.reader.end()
 		if failed == nil {
 			inner.Close()
 		}
-		if claimed {
+		if r.claimed {
 			c.yieldWriter()
 		}
 		return nil, err
 	}
-	r := &rows{c: c, inner: inner.(*sqlite3.SQLiteRows), claimed: claimed, wrote: wrote, next: c.rows}
+	r.inner, r.next = inner.(*sqlite3.SQLiteRows), c.rows
 	if c.rows != nil {
 		c.rows.prev = r
 	}

@@ -400,6 +400,45 @@ func TestGuardCancelledBeforeItBegan(t *testing.T) {
 	}
 }
 
+// A read is ended in the middle of a step that is not its first, and what its
+// transaction does meanwhile is not.
+func TestGuardCancelledBetweenRows(t *testing.T) {
+	d := openGuarded(t, newTestGate(), nil)
+	mustExec(t, d.DB(), "CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT)")
+	tx, err := d.DB().Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	// The second row never comes.
+	late := "SELECT 1 UNION ALL SELECT * FROM (" + endless + ")"
+	for i := range 20 {
+		ctx, cancel := context.WithCancel(bg)
+		rows, err := tx.QueryContext(ctx, late)
+		if err != nil || !rows.Next() {
+			t.Fatal(err, rows.Err())
+		}
+		if i%2 == 0 {
+			go cancel()
+		} else {
+			cancel()
+			mustExec(t, tx, insertRow)
+		}
+		if rows.Next() || !errors.Is(rows.Err(), context.Canceled) {
+			t.Errorf("after the context ended: %v", rows.Err())
+		}
+		rows.Close()
+		mustExec(t, tx, insertRow)
+		cancel()
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(t, d.DB(), "t"); n != 30 {
+		t.Errorf("%d rows, want 30", n)
+	}
+}
+
 // A failed statement and a savepoint leave the transaction usable.
 func TestGuardTransactionGoesOn(t *testing.T) {
 	d := openGuarded(t, newTestGate(), nil)

@@ -75,12 +75,14 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 			return nil, err
 		}
 	}
-	var stop func() bool
-	if s.writes {
-		stop = c.heed(ctx)
+	if !s.writes {
+		r := c.newReader(ctx)
+		inner, err := s.inner.QueryContext(r.beginStep(ctx), args)
+		return c.addRows(r, inner, err, r.endStep(ctx, err))
 	}
+	stop := c.heed(ctx)
 	inner, err := s.inner.QueryContext(ctx, args)
-	return c.newRows(inner, err, c.unheed(ctx, stop, err), claimed)
+	return c.addRows(&rows{c: c, claimed: claimed}, inner, err, c.unheed(ctx, stop, err))
 }
 
 var errStmtClosed = errors.New("fencing: the statement is closed")
@@ -119,6 +121,7 @@ type rows struct {
 	claimed    bool // holds the database's writer for this
 	wrote      bool // an earlier statement of the same text has committed
 	prev, next *rows
+	reader     reader
 }
 
 // Columns implements driver.Rows. Names are not data and need no lease.
@@ -147,8 +150,8 @@ func (r *rows) Next(dest []driver.Value) error {
 		c.leave()
 		return errRowsClosed
 	}
-	err := r.inner.Next(dest)
-	if err != nil || c.raw.event {
+	err := r.step(dest)
+	if err != nil || c.raw.event || c.condemned() {
 		err = c.settle(err)
 	}
 	c.leave()
@@ -182,6 +185,7 @@ func (r *rows) close() error {
 	}
 	inner := r.inner
 	r.inner, r.prev, r.next = nil, nil, nil
+	r.reader.end()
 	err := inner.Close()
 	if r.claimed {
 		r.c.yieldWriter()
