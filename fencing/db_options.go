@@ -48,6 +48,10 @@ type DatabaseOptions struct {
 	// needs more fails with [coord.CodeLedgerFull]. A file that is larger already can be
 	// read, and shrunk, but not grow. Zero means as much as SQLite can hold.
 	MaxBytes int64
+	// MaxValue bounds the bytes of one value, and of one row, that a statement may make
+	// or read; a greater one fails with SQLite's "too big", before memory is taken for
+	// it. Zero means as much as SQLite can hold, about 1 GB.
+	MaxValue int
 	// Protected names tables, triggers and indexes that consumers may not drop,
 	// alter or put triggers on. Letters count without regard to case.
 	Protected []string
@@ -70,6 +74,7 @@ func (o *DatabaseOptions) Validate() error {
 	check(o.MaxConnections < 0, "MaxConnections must be positive")
 	check(o.IdleConnections < 0, "IdleConnections must be positive")
 	check(o.MaxBytes < 0, "MaxBytes must be positive")
+	check(o.MaxValue < 0 || o.MaxValue > maxValue, fmt.Sprintf("MaxValue must be within 0 and %d", maxValue))
 	if len(wrong) == 0 {
 		return nil
 	}
@@ -88,6 +93,9 @@ func (o *DatabaseOptions) withDefaults() DatabaseOptions {
 	}
 	fill(&filled.BusyTimeout, DefaultBusyTimeout)
 	fill(&filled.CloseTimeout, DefaultCloseTimeout)
+	if filled.MaxValue == 0 {
+		filled.MaxValue = maxValue
+	}
 	if filled.MaxConnections == 0 {
 		filled.MaxConnections = DefaultMaxConnections
 	}

@@ -62,6 +62,7 @@ func (d *Database) openRaw() (*rawConn, error) {
 	inner.RegisterCommitHook(r.onCommit)
 	inner.RegisterRollbackHook(r.onRollback)
 	inner.RegisterAuthorizer(r.authorize)
+	inner.SetLimit(sqlite3.SQLITE_LIMIT_LENGTH, d.opts.MaxValue)
 	d.opened.Add(1)
 	return r, nil
 }

@@ -301,10 +301,10 @@ func TestOpenDatabasePaths(t *testing.T) {
 }
 
 func TestDatabaseOptionsValidate(t *testing.T) {
-	o := &fencing.DatabaseOptions{BusyTimeout: -1, MaxBytes: -1, CloseTimeout: -1, MaxConnections: -1, IdleConnections: -1}
+	o := &fencing.DatabaseOptions{BusyTimeout: -1, MaxBytes: -1, MaxValue: -1, CloseTimeout: -1, MaxConnections: -1, IdleConnections: -1}
 	err := o.Validate()
 	wantCode(t, "Validate", err, coord.CodeOptionsInvalid)
-	for _, name := range []string{"BusyTimeout", "MaxBytes", "CloseTimeout", "MaxConnections", "IdleConnections"} {
+	for _, name := range []string{"BusyTimeout", "MaxBytes", "MaxValue", "CloseTimeout", "MaxConnections", "IdleConnections"} {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v does not name %s", err, name)
 		}

@@ -95,7 +95,7 @@ func (h *Handle) prepare(ctx context.Context) error {
 	if err := h.lease.Check(); err != nil {
 		return err
 	}
-	db, err := fencing.OpenDatabase(ctx, path, h.gate, &fencing.DatabaseOptions{Protected: schema.Protected()})
+	db, err := fencing.OpenDatabase(ctx, path, h.gate, &fencing.DatabaseOptions{Protected: schema.Protected(), MaxValue: h.router.opts.MaxValue})
 	if err != nil {
 		return err
 	}

@@ -72,6 +72,10 @@ type Options struct {
 	// KeepCopies is how many of the newest committed copies of a tenant are kept.
 	KeepCopies int
 
+	// MaxValue bounds the bytes of one value in a tenant's database; see
+	// [fencing.DatabaseOptions]. Zero means what SQLite can hold.
+	MaxValue int
+
 	// Schema is what tenants' databases hold; nil means [ledger.Builtin], the event
 	// ledger. All replicas need the same one.
 	Schema Schema
@@ -138,6 +142,7 @@ func (o Options) validate() error {
 	demand(o.DrainTimeout > 0, "DrainTimeout must be positive, not %v", o.DrainTimeout)
 	demand(o.StoreTimeout > 0, "StoreTimeout must be positive, not %v", o.StoreTimeout)
 	demand(o.CopyTimeout >= 0 && o.CopyStallTimeout >= 0, "CopyTimeout and CopyStallTimeout must not be negative")
+	demand(o.MaxValue >= 0, "MaxValue must not be negative")
 	demand(o.MaxTenants >= 0, "MaxTenants must not be negative")
 	demand(o.CloseConcurrency > 0, "CloseConcurrency must be positive, not %d", o.CloseConcurrency)
 	demand(o.KeepCopies > 0, "KeepCopies must be positive, not %d", o.KeepCopies)

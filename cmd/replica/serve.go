@@ -33,6 +33,10 @@ const (
 	// whoever just found this replica ready is not refused.
 	readinessLead = 250 * time.Millisecond
 
+	// maxValue is the greatest value that a statement may make or read, in bytes: a
+	// query of one row must not take the memory of all tenants.
+	maxValue = 80 << 20
+
 	headerTimeout  = 10 * time.Second
 	keepAlive      = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
@@ -209,7 +213,7 @@ func (r *replica) makeRouter(context.Context) (err error) {
 		LeaseTTL: r.cfg.LeaseTTL, LeaseMargin: r.cfg.LeaseMargin,
 		SnapshotEvery: r.cfg.SnapshotEvery, DrainTimeout: r.cfg.DrainTimeout,
 		MaxTenants: r.cfg.MaxTenants, CloseConcurrency: r.cfg.CloseConcurrency, KeepCopies: r.cfg.KeepCopies,
-		Observer: monitor.Observe, Logger: r.log.Named("router"),
+		MaxValue: maxValue, Observer: monitor.Observe, Logger: r.log.Named("router"),
 	})
 	if err != nil {
 		return err
