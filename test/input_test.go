@@ -114,6 +114,7 @@ func TestBadSQL(t *testing.T) {
 	files := filesBelow(t, a.dir)
 	outside := filepath.Join(t.TempDir(), "outside.db")
 	for sql, want := range map[string]string{
+		"SELECT hex(zeroblob(200000000))":       "422 SQL_FAILED",
 		"SELEC 1":                               "422 SQL_FAILED",
 		"SELECT * FROM nowhere":                 "422 SQL_FAILED",
 		"UPDATE events SET kind='x'":            "422 SQL_FAILED",
