@@ -37,8 +37,8 @@
 // sharing must not change is the meaning of one key's lease:
 //
 //   - A renewal counts only if its keepalive was sent after the caller asked.
-//     Callers that arrive while a keepalive is in flight share the next one: see
-//     round. The same round asks etcd which keys hang on the lease, so a key that
+//     Callers that arrive while a keepalive is in flight share the next one, and a
+//     renewal that is in no hurry waits a moment for others: see round. The same round asks etcd which keys hang on the lease, so a key that
 //     somebody else deleted is not renewed in its absence.
 //   - An acquisition onto a lease that is there already is covered only from the
 //     last keepalive of that lease. A keepalive sent after the acquisition began

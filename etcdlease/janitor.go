@@ -170,7 +170,7 @@ func (s *Store) removeOver(ctx context.Context, key coord.Key) error {
 	if doubtful != nil {
 		// If etcd does not answer, neither the tenure nor the call that asks for the
 		// key is any further.
-		if _, err := s.await(ctx, s.join(doubtful, false)); err == nil {
+		if _, err := s.await(ctx, s.join(doubtful)); err == nil {
 			t, over, _ = s.judge(key)
 		}
 	}

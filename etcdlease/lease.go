@@ -130,7 +130,7 @@ func (s *Store) confirm(ctx context.Context, l *sharedLease) error {
 	if err != nil || !waning {
 		return err
 	}
-	_, err = s.await(ctx, s.join(l, false))
+	_, err = s.await(ctx, s.join(l))
 	return err
 }
 
@@ -164,7 +164,7 @@ func (s *Store) cover(l *sharedLease, since time.Duration) *round {
 	if covered {
 		return nil
 	}
-	return s.join(l, false)
+	return s.join(l)
 }
 
 // revokeIdle revokes the leases that carry nothing. It runs after every goroutine

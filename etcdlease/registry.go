@@ -91,7 +91,7 @@ func (s *Store) keepReplica(r Replica, l *sharedLease) {
 		if !s.registeredOn(r.ID, l) {
 			return
 		}
-		_, err := s.await(s.ctx, s.join(l, false))
+		_, err := s.await(s.ctx, s.join(l))
 		if isLeaseGone(err) {
 			var again *sharedLease
 			if again, err = s.writeReplica(s.ctx, r); err == nil {

@@ -113,10 +113,11 @@ func (s *Store) checkLive(ctx context.Context, t *tenure) error {
 // renewOnce joins a round of t's lease. It reports again if the key turned out to
 // be on another lease.
 func (s *Store) renewOnce(ctx context.Context, t *tenure) (_ coord.Grant, again bool, _ error) {
+	now := s.clock.Now()
 	s.mu.Lock()
 	t.inUse++
 	l := t.lease
-	joined := s.joinLocked(l, true)
+	joined := s.joinLocked(l, t.until-now)
 	disputed, disputes := s.mu.rivals[t.Key] > 0, t.disputes
 	s.mu.Unlock()
 	defer func() {

@@ -11,13 +11,21 @@ import (
 // as long each.
 const retryPause = 20 * time.Millisecond
 
+// A round waits for more renewals before its keepalive is sent, a small part of the
+// TTL and this long at most, unless somebody in it is in a hurry. The replica's
+// tenants renew at about the same time, and one keepalive then serves them all.
+const maxGather = 100 * time.Millisecond
+
 // A round is one successful keepalive of a shared lease, or none, on behalf of
 // everyone who joined before it was sent. Callers that come while a round is in
 // flight join the next one, because what is in flight was sent before they asked.
 type round struct {
 	done chan struct{} // closed when the fields below are final
 
-	wantKeys bool // guarded by Store.mu until the round starts
+	// Guarded by Store.mu until the round starts.
+	wantKeys bool
+	hurry    chan struct{} // closed when the round must not wait any longer
+	hurried  bool
 
 	sentAt time.Duration
 	ttl    time.Duration       // as etcd answered
@@ -25,20 +33,42 @@ type round struct {
 	err    error               // errLeaseGone if etcd does not know the lease
 }
 
-// join returns a round of l that has not begun.
-func (s *Store) join(l *sharedLease, wantKeys bool) *round {
+// join returns a round of l that has not begun and begins at once.
+func (s *Store) join(l *sharedLease) *round {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.joinLocked(l, wantKeys)
+	r := s.nextLocked(l)
+	r.hurryLocked()
+	s.startLocked(l, r)
+	return r
 }
 
-func (s *Store) joinLocked(l *sharedLease, wantKeys bool) *round {
-	r := l.next
-	if r == nil {
-		r = &round{done: make(chan struct{})}
-		l.next = r
+// joinLocked is join for the renewal of a tenure that ends in left.
+func (s *Store) joinLocked(l *sharedLease, left time.Duration) *round {
+	r := s.nextLocked(l)
+	r.wantKeys = true
+	if left < l.ttl/2 {
+		r.hurryLocked()
 	}
-	r.wantKeys = r.wantKeys || wantKeys
+	s.startLocked(l, r)
+	return r
+}
+
+func (s *Store) nextLocked(l *sharedLease) *round {
+	if l.next == nil {
+		l.next = &round{done: make(chan struct{}), hurry: make(chan struct{})}
+	}
+	return l.next
+}
+
+func (r *round) hurryLocked() {
+	if !r.hurried {
+		r.hurried = true
+		close(r.hurry)
+	}
+}
+
+func (s *Store) startLocked(l *sharedLease, r *round) {
 	if !l.renewing {
 		l.renewing = s.spawnLocked(func() { s.runRounds(l) })
 	}
@@ -47,7 +77,22 @@ func (s *Store) joinLocked(l *sharedLease, wantKeys bool) *round {
 		r.err = errClosed
 		close(r.done)
 	}
-	return r
+}
+
+// gather waits until r may begin.
+func (s *Store) gather(l *sharedLease, r *round) {
+	select {
+	case <-r.hurry:
+		return
+	default:
+	}
+	timer := s.clock.NewTimer(min(l.ttl/50, maxGather))
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-r.hurry:
+	case <-s.ctx.Done():
+	}
 }
 
 // await waits for r and returns what became of it.
@@ -65,12 +110,15 @@ func (s *Store) runRounds(l *sharedLease) {
 	for {
 		s.mu.Lock()
 		r := l.next
-		l.next = nil
 		if r == nil {
 			l.renewing = false
 			s.mu.Unlock()
 			return
 		}
+		s.mu.Unlock()
+		s.gather(l, r)
+		s.mu.Lock()
+		l.next = nil
 		silent := l.unsure // the round before this one was not answered
 		l.unsure = true
 		s.mu.Unlock()

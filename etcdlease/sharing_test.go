@@ -292,3 +292,28 @@ func TestClose(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A replica's tenants that renew at about the same time share a keepalive.
+func TestRenewalsGather(t *testing.T) {
+	t.Parallel()
+	w := &wire{}
+	s := open(t, w, timeout(time.Minute))
+	const n = 200
+	var grants [n]coord.Grant
+	for i := range n {
+		grants[i] = acquire(t, s, key(t, i), "a", 10*time.Minute)
+	}
+	w.set(func(w *wire) { clear(w.counts) })
+	var wg sync.WaitGroup
+	for _, g := range grants {
+		wg.Go(func() {
+			if _, err := s.Renew(t.Context(), g.Tenure, 10*time.Minute); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if sent := w.count(keepAliveMethod); sent > n/20 {
+		t.Errorf("%d renewals took %d keepalives", n, sent)
+	}
+}

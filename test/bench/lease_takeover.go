@@ -117,16 +117,22 @@ func (l *leaseBed) renewBystanders(ctx context.Context, started chan<- struct{})
 	close(started)
 	for err == nil && ctx.Err() == nil {
 		began := time.Now()
+		renewed := make(chan error, len(grants))
 		for _, g := range grants {
-			if _, rerr := s.Renew(l.ctx, g.Tenure, takeoverTTL); rerr != nil {
-				return fmt.Errorf("another replica's renewal: %w", rerr)
-			}
-			if ctx.Err() != nil {
-				break
-			}
+			go func() {
+				_, err := s.Renew(l.ctx, g.Tenure, takeoverTTL)
+				renewed <- err
+			}()
+		}
+		for range grants {
+			err = errors.Join(err, <-renewed)
 		}
 		if took := time.Since(began); took > takeoverTTL*2/3 {
-			err = fmt.Errorf("renewing %d tenants of another replica took %v", bystanders, took)
+			err = errors.Join(err, fmt.Errorf("renewing %d tenants of another replica took %v", bystanders, took))
+		}
+		select {
+		case <-time.After(takeoverTTL / 3):
+		case <-ctx.Done():
 		}
 	}
 	return err
