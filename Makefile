@@ -53,6 +53,11 @@ bench:
 cycles:
 	$(GO) test -timeout 30m -run TestCyclesLeaveNothing ./etcdlease -cycles 5000
 
+## conformance: the lease suite on an etcd of yours, such as an older one: ETCD=http://127.0.0.1:2379
+.PHONY: conformance
+conformance:
+	LEASEHOLD_TEST_ETCD=$(ETCD) $(GO) test -count 1 -v -run 'TestConformance|TestSixteen' ./etcdlease
+
 ## fuzz: each parser of foreign bytes for FUZZTIME
 .PHONY: fuzz
 fuzz:

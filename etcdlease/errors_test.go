@@ -72,6 +72,7 @@ func TestContextErrors(t *testing.T) {
 // At etcd's quota nothing new is granted, and renewals and releases go on.
 func TestNoSpace(t *testing.T) {
 	t.Parallel()
+	const ttl = time.Minute // filling takes a while
 	server, err := embedetcd.Start(t.Context(), embedetcd.Config{Dir: t.TempDir(), UnsafeNoSync: true, QuotaBytes: 16 << 20})
 	if err != nil {
 		t.Fatal(err)

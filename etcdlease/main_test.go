@@ -31,7 +31,15 @@ func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
 
+// externalEtcd names the variable with an endpoint of an etcd to run the shared tests
+// on, such as one of another version.
+const externalEtcd = "LEASEHOLD_TEST_ETCD"
+
 func run(m *testing.M) int {
+	if endpoint := os.Getenv(externalEtcd); endpoint != "" {
+		endpoints = []string{endpoint}
+		return m.Run()
+	}
 	dir, err := os.MkdirTemp("", "etcdlease")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
