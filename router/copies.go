@@ -25,6 +25,7 @@ type copies struct {
 	h         *Handle
 	publisher *copystore.Publisher // set by the claim
 	covered   atomic.Uint64        // Commits of the database that the newest committed copy holds
+	proof     proof
 
 	ctx    context.Context // ends with stop
 	cancel context.CancelFunc

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -27,6 +28,7 @@ type metrics struct {
 	epochs         prometheus.Counter
 	renewals       *prometheus.CounterVec // by result
 	snapshots      *prometheus.CounterVec // by result
+	proofs         *prometheus.CounterVec // by result
 	handoffs       prometheus.Counter
 	abandons       prometheus.Counter
 	drainTimeouts  prometheus.Counter
@@ -55,6 +57,7 @@ func newMetrics(version string) *metrics {
 		epochs:         counter("epochs_granted_total", "Leases granted to this replica."),
 		renewals:       vector("lease_renewals_total", "Lease renewals, by result.", "result"),
 		snapshots:      vector("snapshots_total", "Copies committed, and attempts that failed.", "result"),
+		proofs:         vector("copy_proofs_total", "Drills that restored a tenant's newest copy, and those that failed.", "result"),
 		handoffs:       counter("handoffs_total", "Tenants given up with every write in a committed copy; drains that ended well."),
 		abandons:       counter("unflushed_releases_total", "Tenants given up without a final copy: abandoned, forgotten or not opened."),
 		drainTimeouts:  counter("drain_timeouts_total", "Drains that running work outlasted."),
@@ -66,6 +69,7 @@ func newMetrics(version string) *metrics {
 	for _, result := range []string{resultOK, resultFailed} {
 		m.renewals.WithLabelValues(result)
 		m.snapshots.WithLabelValues(result)
+		m.proofs.WithLabelValues(result)
 	}
 	for _, outcome := range []string{forwardAnswered, forwardUnreachable, forwardLost} {
 		m.forwards.WithLabelValues(outcome)
@@ -114,6 +118,10 @@ func (m *metrics) observe(e router.Event) {
 		m.snapshots.WithLabelValues(resultOK).Inc()
 	case router.EventSnapshotFailed:
 		m.snapshots.WithLabelValues(resultFailed).Inc()
+	case router.EventProved:
+		m.proofs.WithLabelValues(resultOK).Inc()
+	case router.EventProofFailed:
+		m.proofs.WithLabelValues(resultFailed).Inc()
 	case router.EventDrainTimeout:
 		m.drainTimeouts.Inc()
 	case router.EventLost:
@@ -130,23 +138,36 @@ func (m *metrics) observe(e router.Event) {
 // watch adds the gauge of the router's tenants, counted when somebody asks.
 func (m *metrics) watch(r *router.Router) { m.registry.MustRegister(newTenantGauge(r)) }
 
-// A tenantGauge counts a router's tenants by state.
+// A tenantGauge counts a router's tenants by state, and says how old the proofs of
+// their copies are.
 type tenantGauge struct {
-	router *router.Router
-	desc   *prometheus.Desc
+	router   *router.Router
+	desc     *prometheus.Desc
+	proofAge *prometheus.Desc
 }
 
 func newTenantGauge(r *router.Router) *tenantGauge {
-	return &tenantGauge{router: r, desc: prometheus.NewDesc("leasehold_tenants", "Tenants held by this replica, by state.", []string{"state"}, nil)}
+	return &tenantGauge{
+		router:   r,
+		desc:     prometheus.NewDesc("leasehold_tenants", "Tenants held by this replica, by state.", []string{"state"}, nil),
+		proofAge: prometheus.NewDesc("leasehold_copy_proof_age_seconds", "Time since the newest copy of a tenant held here was last proved restorable, the longest of all tenants that have a proof.", nil, nil),
+	}
 }
 
-func (g *tenantGauge) Describe(out chan<- *prometheus.Desc) { out <- g.desc }
+func (g *tenantGauge) Describe(out chan<- *prometheus.Desc) {
+	out <- g.desc
+	out <- g.proofAge
+}
 
 func (g *tenantGauge) Collect(out chan<- prometheus.Metric) {
 	counts := map[router.State]int{router.StateServing: 0, router.StateDraining: 0, router.StateFlushing: 0, router.StateForgetting: 0}
+	var oldest time.Duration
 	for _, h := range g.router.Handles() {
 		counts[h.State()]++
+		age, _ := h.Proved()
+		oldest = max(oldest, age)
 	}
+	out <- prometheus.MustNewConstMetric(g.proofAge, prometheus.GaugeValue, oldest.Seconds())
 	for state, n := range counts {
 		out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(n), state.String())
 	}
