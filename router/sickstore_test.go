@@ -135,3 +135,22 @@ func TestSickStore(t *testing.T) {
 		}
 	}
 }
+
+// Issue 5: while nobody writes, periodic copies cost no call to the store at all.
+func TestUnchangedLedgerCostsNoCall(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var calls atomic.Int64
+		count := func(context.Context) error { calls.Add(1); return nil }
+		store := &sickFor{Store: w.copies, prefix: key(t, 1).String() + "/"}
+		store.how.Store(&count)
+		a := w.router("a", func(o *router.Options) { o.Copies, o.SnapshotEvery = store, time.Second })
+		h := a.open(key(t, 1))
+		mustAdd(t, h, "one")
+		time.Sleep(10 * time.Second)
+		before := calls.Load()
+		time.Sleep(100 * time.Second)
+		if n := calls.Load() - before; n != 0 || before == 0 {
+			t.Errorf("%d calls after the first %d", n, before)
+		}
+	})
+}
