@@ -69,6 +69,16 @@ s3test:
 	$(GO) vet -tags s3 ./copystore/... ./cmd/replica
 	$(GO) run ./test/s3test $(S3TESTFLAGS)
 
+## soak: 200 copies under 500 commits a second, each checked
+.PHONY: soak
+soak:
+	$(GO) test -tags soak -timeout 30m -run TestCopiesUnderConstantWrites -v ./router
+
+## strace: what order a published copy reaches the disk in, as the kernel sees it
+.PHONY: strace
+strace:
+	$(GO) test -tags strace -run TestOrderAsTheKernelSeesIt -v ./copystore/dirstore
+
 .PHONY: help
 help:
 	@sed -n 's/^## //p' Makefile

@@ -13,6 +13,8 @@ import (
 const (
 	restoreTemp     = ".restore.db"
 	imageTempPrefix = ".image-"
+
+	verifyTempPrefix = ".verify-"
 )
 
 // imageTemp is where an owner's image waits for its upload. The epoch keeps a
@@ -34,15 +36,19 @@ func removeLedger(path string) error {
 	return errors.Join(errs...)
 }
 
-// sweepTemps removes what a crashed restore or publish left in a tenant's
+// sweepTemps removes what a crashed restore, publish or verification left in a tenant's
 // directory.
 func sweepTemps(dir string) error {
 	images, err := filepath.Glob(filepath.Join(dir, imageTempPrefix+"*"))
 	if err != nil {
 		return err
 	}
-	for _, path := range images {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	verified, err := filepath.Glob(filepath.Join(dir, verifyTempPrefix+"*"))
+	if err != nil {
+		return err
+	}
+	for _, path := range append(images, verified...) {
+		if err := os.RemoveAll(path); err != nil {
 			return err
 		}
 	}

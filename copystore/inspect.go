@@ -250,7 +250,7 @@ func (c *Copies) Verify(ctx context.Context, key coord.Key, ref Ref, dir string,
 	if err := key.Validate(); err != nil {
 		return Manifest{}, err
 	}
-	temp, err := os.MkdirTemp(dir, ".verify-")
+	temp, err := os.MkdirTemp(dir, verifyTempPrefix)
 	if err != nil {
 		return Manifest{}, fmt.Errorf("verify: %w", err)
 	}

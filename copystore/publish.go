@@ -27,6 +27,7 @@ type Publisher struct {
 		listed bool      // whether seq is known from the store
 		seq    uint64    // the highest one used
 		last   *Manifest // of the newest committed copy of this tenure
+		held   map[Ref]int
 	}
 }
 

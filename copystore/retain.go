@@ -16,6 +16,12 @@ import (
 // successor starts from that one or a newer one. It never touches this epoch's
 // origin, what is newer than the last committed copy, or any later epoch.
 //
+// It needs no grace for orphans: no name is used twice, so an image older than a
+// committed copy will never get a manifest that counts, and one that lands later
+// goes with a later call. Nor for restores: what an owner reads is among the
+// newest, and what this owner reads is spared with [Publisher.Hold]. Somebody who
+// reads an older copy without a lease may find it gone.
+//
 // Where the lineage is broken, nothing at or beyond the break is deleted: an
 // operator may still want it.
 func (p *Publisher) Retain(ctx context.Context, keep int) (int, error) {
@@ -35,7 +41,30 @@ func (p *Publisher) Retain(ctx context.Context, keep int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return p.copies.removeAll(ctx, key, "retain", found, plan.superseded)
+	return p.copies.removeAll(ctx, key, "retain", found, func(o object) bool { return plan.superseded(o) && !p.holds(o.ref) })
+}
+
+// Hold keeps Retain from deleting a copy until release is called, once.
+func (p *Publisher) Hold(ref Ref) (release func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.held == nil {
+		p.mu.held = make(map[Ref]int)
+	}
+	p.mu.held[ref]++
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.mu.held[ref]--; p.mu.held[ref] == 0 {
+			delete(p.mu.held, ref)
+		}
+	}
+}
+
+func (p *Publisher) holds(ref Ref) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.held[ref] > 0
 }
 
 // A retention says which objects have to stay.

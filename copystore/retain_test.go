@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/copystore"
 )
 
 // kept writes a listing shortly: "1:o 1:2 3:1i" for origin of 1, copy 1:2, image
@@ -103,5 +104,22 @@ func TestRetainWithoutOwnOriginDeletesNothing(t *testing.T) {
 	}
 	if got := w.kept(); got != before {
 		t.Errorf("kept %q of %q", got, before)
+	}
+}
+
+// Issue 5, 5: what is being read is spared, and goes later.
+func TestRetainSparesWhatIsHeld(t *testing.T) {
+	w := newWorld(t)
+	o := w.tenure("a1", "a2", "a3")
+	release := o.pub.Hold(copystore.Ref{Epoch: 1, Seq: 1})
+	must(t, o.retain(1))
+	if got := w.names(); !slices.Contains(got, "e00000001/snap-000001.db") || !slices.Contains(got, "e00000001/snap-000001.json") ||
+		slices.Contains(got, "e00000001/snap-000002.db") {
+		t.Errorf("while copy 1 is held there are %q", got)
+	}
+	release()
+	must(t, o.retain(1))
+	if got := w.names(); slices.Contains(got, "e00000001/snap-000001.db") {
+		t.Errorf("after its release there are %q", got)
 	}
 }

@@ -25,6 +25,8 @@ type world struct {
 	key   coord.Key
 	dir   string // holds the directories of the owners
 
+	newestWins bool // owners restore the newest copy of all, whatever the lineage says
+
 	mu struct {
 		sync.Mutex
 		latest, floor coord.Epoch
@@ -152,7 +154,11 @@ func image(key coord.Key, content []string) string {
 }
 
 func (o *owner) restore() error {
-	restored, err := o.copies.Restore(context.Background(), o.grant, o.request())
+	restore := o.copies.Restore
+	if o.w.newestWins {
+		restore = o.restoreNewest
+	}
+	restored, err := restore(context.Background(), o.grant, o.request())
 	if err != nil {
 		return err
 	}
@@ -165,6 +171,23 @@ func (o *owner) restore() error {
 		o.content = strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")[1:]
 	}
 	return nil
+}
+
+// restoreNewest is what a restore would be that knew no lineage.
+func (o *owner) restoreNewest(ctx context.Context, grant coord.Grant, req copystore.RestoreRequest) (copystore.Restored, error) {
+	tree, err := o.copies.Tree(ctx, grant.Key, grant.ForgottenAt)
+	if err := errors.Join(err, os.MkdirAll(o.dir, 0o700)); err != nil {
+		return copystore.Restored{}, err
+	}
+	for _, e := range tree.Epochs {
+		for _, c := range e.Copies {
+			m, err := o.copies.Extract(ctx, grant.Key, c.Ref, copystore.ExtractRequest{Path: req.Path, Verify: req.Verify})
+			if err == nil {
+				return copystore.Restored{Manifest: &m}, nil
+			}
+		}
+	}
+	return copystore.Restored{}, nil
 }
 
 // open restores, claims and proves. What it starts with is as good as reported.

@@ -134,7 +134,14 @@ func TestZombieMatrix(t *testing.T) {
 	}{{1, true}, {2, false}} {
 		t.Run(fmt.Sprintf("keep %d successor dead %v", c.keep, c.dead), func(t *testing.T) {
 			combinations := 0
-			for i := 1; zombieRow(t, i, c.keep, c.dead, &combinations); i += stride {
+			for i, more := 1, true; more; i += stride {
+				var found []error
+				found, more = zombieRow(t, i, c.keep, c.dead, false)
+				for _, err := range found {
+					if combinations++; err != nil {
+						t.Error(err)
+					}
+				}
 			}
 			if combinations < 100/(stride*stride) {
 				t.Errorf("only %d combinations", combinations)
@@ -143,25 +150,42 @@ func TestZombieMatrix(t *testing.T) {
 	}
 }
 
-// zombieRow stops the zombie at step i and its successor at every step. It
-// reports whether the zombie has so many steps.
-func zombieRow(t *testing.T, i, keep int, dead bool, combinations *int) bool {
+// Issue 5 b: the same matrix finds what happens without a lineage.
+func TestZombieMatrixFindsTheMissingLineage(t *testing.T) {
+	for i, more := 1, true; more; i++ {
+		var found []error
+		found, more = zombieRow(t, i, 1, true, true)
+		for _, err := range found {
+			if err != nil {
+				t.Logf("as it should: %v", err)
+				return
+			}
+		}
+	}
+	t.Error("the matrix passes though owners restore the newest copy of all")
+}
+
+// zombieRow stops the zombie at step i and its successor at every step, and returns
+// what each combination comes to. It reports whether the zombie has so many
+// steps.
+func zombieRow(t *testing.T, i, keep int, dead, newestWins bool) (results []error, more bool) {
 	for j := 1; ; j += stride {
 		w := newWorld(t)
+		w.newestWins = newestWins
 		w.tenure("a1", "a2")
 		zombie, stopped := w.start(i, liveOn(keep, 2))
 		if !stopped {
-			return false
+			return results, false
 		}
 		successor, more := w.start(j, liveOn(keep, 1))
 		zombie.finish()
-		*combinations++
 		err := w.conclude(successor, more, keep, dead)
 		if err != nil {
-			t.Errorf("zombie stopped before step %d, successor before step %d: %v", i, j, err)
+			err = fmt.Errorf("zombie stopped before step %d, successor before step %d: %w", i, j, err)
 		}
+		results = append(results, err)
 		if !more {
-			return true
+			return results, true
 		}
 	}
 }

@@ -29,6 +29,7 @@ type copies struct {
 	publisher *copystore.Publisher // set by the claim
 	covered   atomic.Uint64        // Commits of the database that the newest committed copy holds
 	failing   atomic.Bool          // the latest publish failed, and that was logged
+	proof     proof
 
 	ctx    context.Context // ends with stop
 	cancel context.CancelFunc

@@ -19,6 +19,8 @@ const (
 	EventRenewFailed    EventKind = "renew_failed"    // it did not; Code says why
 	EventSnapshot       EventKind = "snapshot"        // copy Seq was committed
 	EventSnapshotFailed EventKind = "snapshot_failed" // no copy was committed; Code says why
+	EventProved         EventKind = "proved"          // copy From was restored for proof
+	EventProofFailed    EventKind = "proof_failed"    // it could not be; Code says why
 	EventDrainTimeout   EventKind = "drain_timeout"   // InFlight calls outlasted a drain; the tenant serves again
 	EventLost           EventKind = "lost"            // the tenure ended without being released
 	EventReleased       EventKind = "released"        // the tenure was given up; Flushed says whether the last copy has every write
@@ -31,10 +33,10 @@ type Event struct {
 	Key   coord.Key
 	Epoch coord.Epoch
 
-	From     *copystore.Ref      // EventRestored: the copy restored, nil for a new ledger
+	From     *copystore.Ref      // EventRestored, EventProved, EventProofFailed: the copy; nil for a new ledger
 	Skipped  []coord.SkippedCopy // EventRestored: newer copies that were not trusted
 	Seq      uint64              // EventSnapshot
-	Code     coord.Code          // EventRenewFailed, EventSnapshotFailed; EventReleased if the store could not be told
+	Code     coord.Code          // EventRenewFailed, EventSnapshotFailed, EventProofFailed; EventReleased if the store could not be told
 	InFlight int                 // EventDrainTimeout
 	Flushed  bool                // EventReleased
 

@@ -66,6 +66,9 @@ func (h *Handle) bringUp(opening context.Context) error {
 	if h.router.opts.SnapshotEvery > 0 {
 		h.loops.Go(h.copyLoop)
 	}
+	if h.router.opts.DrillEvery > 0 {
+		h.loops.Go(h.drillLoop)
+	}
 	return nil
 }
 
@@ -103,6 +106,9 @@ func (h *Handle) prepare(ctx context.Context) error {
 	h.copies.covered.Store(db.Commits())
 	if migrated {
 		h.copies.covered.Store(uncovered)
+	}
+	if from != nil {
+		h.copies.proof.record(h.router.opts.Clock.Now())
 	}
 	h.emit(Event{Kind: EventRestored, From: from, Skipped: restored.Skipped})
 	return nil

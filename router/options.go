@@ -54,6 +54,10 @@ type Options struct {
 	// SnapshotEvery is the time between periodic copies. Zero means none: a crash
 	// then loses everything since the last explicit copy or handoff.
 	SnapshotEvery time.Duration
+	// DrillEvery is within what time the newest copy of an open tenant is proved
+	// restorable again, by restoring it beside the ledger; see [Handle.Proved]. Zero
+	// means never. It takes room for a second ledger, one tenant at a time.
+	DrillEvery time.Duration
 	// DrainTimeout bounds how long a handoff or a forget waits for running work.
 	DrainTimeout time.Duration
 	// StoreTimeout bounds each request to the lease store other than renewals,
@@ -139,6 +143,7 @@ func (o Options) validate() error {
 	demand(o.RenewEvery > 0, "RenewEvery must be positive, not %v", o.RenewEvery)
 	demand(o.RenewEvery < o.LeaseTTL-o.LeaseMargin, "RenewEvery (%v) must be less than LeaseTTL − LeaseMargin (%v)", o.RenewEvery, o.LeaseTTL-o.LeaseMargin)
 	demand(o.SnapshotEvery >= 0, "SnapshotEvery must not be negative")
+	demand(o.DrillEvery >= 0, "DrillEvery must not be negative")
 	demand(o.DrainTimeout > 0, "DrainTimeout must be positive, not %v", o.DrainTimeout)
 	demand(o.StoreTimeout > 0, "StoreTimeout must be positive, not %v", o.StoreTimeout)
 	demand(o.CopyTimeout >= 0 && o.CopyStallTimeout >= 0, "CopyTimeout and CopyStallTimeout must not be negative")

@@ -20,6 +20,7 @@ type Router struct {
 	opts   Options
 	copies *copystore.Copies
 	events *dispatcher
+	drill  chan struct{} // one slot: drills take turns
 
 	// opening ends when the router is closed: openings under way are undone.
 	opening     context.Context
@@ -65,7 +66,7 @@ func New(opts Options) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Router{opts: opts, copies: copies, closed: make(chan struct{})}
+	r := &Router{opts: opts, copies: copies, drill: make(chan struct{}, 1), closed: make(chan struct{})}
 	r.opening, r.stopOpening = context.WithCancel(context.Background())
 	r.mu.tenants = make(map[coord.Key]*tenant)
 	r.events = newDispatcher(opts.Observer, func(p any) {

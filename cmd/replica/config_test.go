@@ -122,6 +122,7 @@ func TestConfigRefusesValues(t *testing.T) {
 		"tenants":           {"--max-tenants", "-1"},
 		"lanes":             {"--close-concurrency", "0"},
 		"copies":            {"--keep-copies", "0"},
+		"drills":            {"--drill-every", "-1s"},
 		"snapshots":         {"--snapshot-every", "-1s"},
 		"state dir":         {"--state-dir", ""},
 		"TLS, embedded":     {"--etcd-ca", "ca.pem"},

@@ -43,6 +43,7 @@ type config struct {
 	LeaseTTL         time.Duration
 	LeaseMargin      time.Duration // 0: the router's default
 	SnapshotEvery    time.Duration
+	DrillEvery       time.Duration
 	DrainTimeout     time.Duration
 	MaxTenants       int
 	CloseConcurrency int
@@ -57,6 +58,7 @@ const (
 	defaultEmbeddedEtcdClient = "127.0.0.1:2379"
 	defaultEmbeddedEtcdPeer   = "127.0.0.1:2380"
 	defaultSnapshotEvery      = 30 * time.Second
+	defaultDrillEvery         = 24 * time.Hour
 
 	copiesBase = "copies" // under the state directory, if --copies is not set
 	etcdBase   = "etcd"   // under the state directory, for an embedded etcd
@@ -73,6 +75,7 @@ func defaultConfig() *config {
 		KeepCopies:         router.DefaultKeepCopies,
 		LeaseTTL:           router.DefaultLeaseTTL,
 		SnapshotEvery:      defaultSnapshotEvery,
+		DrillEvery:         defaultDrillEvery,
 		DrainTimeout:       router.DefaultDrainTimeout,
 		CloseConcurrency:   router.DefaultCloseConcurrency,
 		BodyTimeout:        httpapi.DefaultBodyTimeout,
@@ -98,6 +101,7 @@ func (c *config) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&c.LeaseTTL, "lease-ttl", c.LeaseTTL, "how long a crashed replica keeps others out of its tenants")
 	f.DurationVar(&c.LeaseMargin, "lease-margin", 0, "how long before that a replica which cannot renew stops acknowledging (default 2s, or a fifth of --lease-ttl if that is less)")
 	f.DurationVar(&c.SnapshotEvery, "snapshot-every", c.SnapshotEvery, "time between durable copies of a tenant, which is what a crash may lose; 0 for none")
+	f.DurationVar(&c.DrillEvery, "drill-every", c.DrillEvery, "within what time the newest copy of each open tenant is proved restorable again, by restoring it to a file that is removed; 0 for never")
 	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long a handoff, and the whole of a shutdown, waits for running work")
 	f.IntVar(&c.MaxTenants, "max-tenants", 0, "most `N` tenants held at once; 0 for no cap")
 	f.IntVar(&c.CloseConcurrency, "close-concurrency", c.CloseConcurrency, "`N` tenants that a shutdown hands off at once")
@@ -147,6 +151,7 @@ func (c *config) validate() error {
 	demand(c.LeaseTTL > 0 && coord.ValidateTTL(c.LeaseTTL) == nil, "lease-ttl must be a whole number of milliseconds from %v to %v, not %v", coord.MinTTL, coord.MaxTTL, c.LeaseTTL)
 	demand(c.LeaseMargin >= 0 && c.LeaseMargin < c.LeaseTTL, "lease-margin (%v) must not be negative and must be less than lease-ttl (%v)", c.LeaseMargin, c.LeaseTTL)
 	demand(c.SnapshotEvery >= 0, "snapshot-every must not be negative")
+	demand(c.DrillEvery >= 0, "drill-every must not be negative")
 	demand(c.DrainTimeout > 0, "drain-timeout must be positive")
 	demand(c.MaxTenants >= 0, "max-tenants must not be negative")
 	demand(c.CloseConcurrency > 0, "close-concurrency must be positive")

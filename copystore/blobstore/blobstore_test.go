@@ -342,3 +342,25 @@ func TestURLsAreChecked(t *testing.T) {
 		t.Errorf("bad options give %v", err)
 	}
 }
+
+// Trap 30: a signature that the store finds too old or too new is made again by the
+// store's own clock.
+func TestClockSkewIsRepaired(t *testing.T) {
+	f := newFakeS3(t)
+	s := open(t, f.url())
+	var refused atomic.Int32
+	f.intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		store := time.Now().Add(time.Hour)
+		w.Header().Set("Date", store.UTC().Format(http.TimeFormat))
+		signed, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
+		if err == nil && store.Sub(signed) < 15*time.Minute {
+			return false
+		}
+		refused.Add(1)
+		fail(w, http.StatusForbidden, "RequestTimeTooSkewed")
+		return true
+	}
+	if err := create(t.Context(), s, "a", "body"); err != nil || refused.Load() == 0 {
+		t.Errorf("create gives %v after %d refusals", err, refused.Load())
+	}
+}

@@ -79,7 +79,6 @@ func newRetryer() aws.Retryer {
 		o.MaxBackoff = maxBackoff
 		o.RateLimiter = ratelimit.None
 		o.Retryables = append([]retry.IsErrorRetryable{
-			retry.RetryableErrorCode{Codes: map[string]struct{}{"ConditionalRequestConflict": {}, "OperationAborted": {}}},
 			retry.RetryableHTTPStatusCode{Codes: map[int]struct{}{http.StatusConflict: {}, http.StatusTooManyRequests: {}}},
 		}, o.Retryables...)
 	})

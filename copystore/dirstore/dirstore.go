@@ -22,6 +22,9 @@ const (
 
 	// No name has a part that starts with a dot, so this is never an object.
 	tempDir = ".tmp"
+
+	// maxMakeDir is how often a directory may go while it is being made.
+	maxMakeDir = 100
 )
 
 // Options of [New]. The zero value is ready for use.
@@ -146,11 +149,17 @@ func (s *Store) writeTemp(ctx context.Context, temp string, r io.Reader, size in
 // link gives temp its name. A delete may remove the directory in between as an
 // empty one; then it is made again.
 func (s *Store) link(temp, name string) error {
-	for {
-		if err := s.root.MkdirAll(path.Dir(name), 0o700); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for attempt := 0; ; attempt++ {
+		err := s.root.MkdirAll(path.Dir(name), 0o700)
+		// A directory that comes and goes meanwhile is said to exist; that must not
+		// be taken for the object.
+		if errors.Is(err, fs.ErrExist) && attempt == maxMakeDir {
+			return fmt.Errorf("make the directory: %v", err)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
-		err := s.root.Link(temp, name)
+		err = s.root.Link(temp, name)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -27,6 +28,7 @@ type metrics struct {
 	epochs         prometheus.Counter
 	renewals       *prometheus.CounterVec // by result
 	snapshots      *prometheus.CounterVec // by result
+	proofs         *prometheus.CounterVec // by result
 	handoffs       prometheus.Counter
 	abandons       prometheus.Counter
 	drainTimeouts  prometheus.Counter
@@ -55,6 +57,7 @@ func newMetrics(version string) *metrics {
 		epochs:         counter("epochs_granted_total", "Leases granted to this replica."),
 		renewals:       vector("lease_renewals_total", "Lease renewals, by result.", "result"),
 		snapshots:      vector("snapshots_total", "Copies committed, and attempts that failed.", "result"),
+		proofs:         vector("copy_proofs_total", "Drills that restored a tenant's newest copy, and those that failed.", "result"),
 		handoffs:       counter("handoffs_total", "Tenants given up with every write in a committed copy; drains that ended well."),
 		abandons:       counter("unflushed_releases_total", "Tenants given up without a final copy: abandoned, forgotten or not opened."),
 		drainTimeouts:  counter("drain_timeouts_total", "Drains that running work outlasted."),
@@ -66,6 +69,7 @@ func newMetrics(version string) *metrics {
 	for _, result := range []string{resultOK, resultFailed} {
 		m.renewals.WithLabelValues(result)
 		m.snapshots.WithLabelValues(result)
+		m.proofs.WithLabelValues(result)
 	}
 	for _, outcome := range []string{forwardAnswered, forwardUnreachable, forwardLost} {
 		m.forwards.WithLabelValues(outcome)
@@ -114,6 +118,10 @@ func (m *metrics) observe(e router.Event) {
 		m.snapshots.WithLabelValues(resultOK).Inc()
 	case router.EventSnapshotFailed:
 		m.snapshots.WithLabelValues(resultFailed).Inc()
+	case router.EventProved:
+		m.proofs.WithLabelValues(resultOK).Inc()
+	case router.EventProofFailed:
+		m.proofs.WithLabelValues(resultFailed).Inc()
 	case router.EventDrainTimeout:
 		m.drainTimeouts.Inc()
 	case router.EventLost:
@@ -130,25 +138,26 @@ func (m *metrics) observe(e router.Event) {
 // watch adds the gauge of the router's tenants, counted when somebody asks.
 func (m *metrics) watch(r *router.Router) { m.registry.MustRegister(newTenantGauge(r)) }
 
-// A tenantGauge counts a router's tenants by state, and what their ledgers take of the
-// disk.
+// A tenantGauge counts a router's tenants by state, and says what their ledgers take
+// of the disk and how old the proofs of their copies are.
 type tenantGauge struct {
-	router                     *router.Router
-	desc, files, logs, largest *prometheus.Desc
+	router                               *router.Router
+	desc, files, logs, largest, proofAge *prometheus.Desc
 }
 
 func newTenantGauge(r *router.Router) *tenantGauge {
 	return &tenantGauge{
-		router:  r,
-		desc:    prometheus.NewDesc("leasehold_tenants", "Tenants held by this replica, by state.", []string{"state"}, nil),
-		files:   prometheus.NewDesc("leasehold_ledger_bytes", "Size of the ledgers that are open here, without their write-ahead logs.", nil, nil),
-		logs:    prometheus.NewDesc("leasehold_wal_bytes", "Size of all write-ahead logs; grows while reads are left open beside writes.", nil, nil),
-		largest: prometheus.NewDesc("leasehold_wal_largest_bytes", "Size of the largest write-ahead log.", nil, nil),
+		router:   r,
+		desc:     prometheus.NewDesc("leasehold_tenants", "Tenants held by this replica, by state.", []string{"state"}, nil),
+		files:    prometheus.NewDesc("leasehold_ledger_bytes", "Size of the ledgers that are open here, without their write-ahead logs.", nil, nil),
+		logs:     prometheus.NewDesc("leasehold_wal_bytes", "Size of all write-ahead logs; grows while reads are left open beside writes.", nil, nil),
+		largest:  prometheus.NewDesc("leasehold_wal_largest_bytes", "Size of the largest write-ahead log.", nil, nil),
+		proofAge: prometheus.NewDesc("leasehold_copy_proof_age_seconds", "Time since the newest copy of a tenant held here was last proved restorable, the longest of all tenants that have a proof.", nil, nil),
 	}
 }
 
 func (g *tenantGauge) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.desc, g.files, g.logs, g.largest} {
+	for _, d := range []*prometheus.Desc{g.desc, g.files, g.logs, g.largest, g.proofAge} {
 		out <- d
 	}
 }
@@ -156,15 +165,19 @@ func (g *tenantGauge) Describe(out chan<- *prometheus.Desc) {
 func (g *tenantGauge) Collect(out chan<- prometheus.Metric) {
 	counts := map[router.State]int{router.StateServing: 0, router.StateDraining: 0, router.StateFlushing: 0, router.StateForgetting: 0}
 	var files, logs, largest int64
+	var oldest time.Duration
 	for _, h := range g.router.Handles() {
 		counts[h.State()]++
 		// A handle that is just being closed has no figures, which is as it should be.
 		stats, _ := h.Stats()
 		files, logs, largest = files+stats.FileBytes, logs+stats.WALBytes, max(largest, stats.WALBytes)
+		age, _ := h.Proved()
+		oldest = max(oldest, age)
 	}
 	for desc, n := range map[*prometheus.Desc]int64{g.files: files, g.logs: logs, g.largest: largest} {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n))
 	}
+	out <- prometheus.MustNewConstMetric(g.proofAge, prometheus.GaugeValue, oldest.Seconds())
 	for state, n := range counts {
 		out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(n), state.String())
 	}

@@ -1,0 +1,5 @@
+//go:build soak
+
+package router_test
+
+const soakCopies = 200
