@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"strings"
 	"os"
 	"time"
 
@@ -47,9 +48,13 @@ func (c Config) Validate() error {
 	if len(c.Endpoints) == 0 {
 		bad = append(bad, "Endpoints is empty")
 	}
-	for _, e := range c.Endpoints {
-		if why := checkText(e, maxAddressLength); e == "" || why != "" {
-			bad = append(bad, fmt.Sprintf("the endpoint %q is malformed", e))
+	for i, e := range c.Endpoints {
+		// Endpoints are numbered rather than quoted: one may hold a password.
+		switch why := checkText(e, maxAddressLength); {
+		case e == "" || why != "":
+			bad = append(bad, fmt.Sprintf("endpoint %d is malformed", i+1))
+		case strings.Contains(e, "@"):
+			bad = append(bad, fmt.Sprintf("endpoint %d holds a user or a password: those are settings of their own", i+1))
 		}
 	}
 	if (c.CertFile == "") != (c.KeyFile == "") {
