@@ -310,7 +310,7 @@ func (l *load) stop() {
 // nobody took over.
 func TestEtcdKilledAndBack(t *testing.T) {
 	f := newFleet(t)
-	host := []string{"--embedded-etcd-client", freeAddress(t), "--embedded-etcd-peer", freeAddress(t), "--state-dir", t.TempDir()}
+	host := []string{"--embedded-etcd-client", freeAddress(t), "--embedded-etcd-peer", freeAddress(t), "--state-dir", t.TempDir(), "--copies", f.copies}
 	etcd := startReplica(t, f.client, host...)
 	a := startReplica(t, f.client, append([]string{"--etcd", host[1], "--copies", f.copies, "--snapshot-every", "0"}, shortLease...)...)
 	keys := numberedKeys(t, 10)
