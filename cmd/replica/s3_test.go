@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"go.uber.org/zap"
 )
 
 // RE-1, RO-8: with copies in a bucket, a tenant outlives the state directory of the
@@ -39,5 +41,14 @@ func TestServeFromBucket(t *testing.T) {
 	again.cancel()
 	if err := again.wait(); err != nil {
 		t.Errorf("stop: %v", err)
+	}
+	// The store's own id outlives every tenant.
+	store, closeStore, err := openCopyStore(t.Context(), copies, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeStore()
+	if err := store.Delete(t.Context(), "store-id.json"); err != nil {
+		t.Error(err)
 	}
 }
