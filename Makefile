@@ -58,6 +58,11 @@ cycles:
 conformance:
 	LEASEHOLD_TEST_ETCD=$(ETCD) $(GO) test -count 1 -v -run 'TestConformance|TestSixteen' ./etcdlease
 
+## cluster: a minute of leader moves on three etcd members with a thousand tenants
+.PHONY: cluster
+cluster:
+	$(GO) test -timeout 10m -count=1 -v -run 'TestLeaderMoves|TestStoppedLeader' ./test -cluster-tenants 1000 -cluster-time 60s
+
 ## fuzz: each parser of foreign bytes for FUZZTIME
 .PHONY: fuzz
 fuzz:

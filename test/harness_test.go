@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -28,7 +29,17 @@ import (
 // the tests do.
 var replicaBinary string
 
+var (
+	clusterTenants = flag.Int("cluster-tenants", 200, "tenants held while the leader of an etcd cluster moves")
+	clusterTime    = flag.Duration("cluster-time", 10*time.Second, "how long it moves")
+)
+
 func TestMain(m *testing.M) {
+	if member := os.Getenv(memberVariable); member != "" {
+		fmt.Fprintln(os.Stderr, runMember(member))
+		os.Exit(1)
+	}
+	flag.Parse()
 	code, err := buildAndRun(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
