@@ -144,18 +144,20 @@ func (c *cluster) leases(endpoints ...string) *etcdlease.Store {
 // keepRenewing renews as a replica does, sooner and sooner when it fails, until ctx
 // ends, and reports what the lease comes to.
 func keepRenewing(ctx context.Context, l *fencing.Lease, every time.Duration) error {
-	for wait := every; pause(ctx, wait); wait = every {
+	for wait := every; pause(ctx, wait); {
 		if l.Remaining() <= 0 {
 			return fmt.Errorf("%s is fenced: %w", l.Tenure().Key, l.Check())
 		}
 		attempt, cancel := context.WithTimeout(ctx, max(100*time.Millisecond, l.Remaining()/2))
 		err := l.Renew(attempt)
 		cancel()
-		if errors.Is(err, coord.CodeLeaseLost) {
+		switch {
+		case errors.Is(err, coord.CodeLeaseLost):
 			return err
-		}
-		if err != nil {
+		case err != nil:
 			wait = min(every, max(50*time.Millisecond, l.Remaining()/4))
+		default:
+			wait = every
 		}
 	}
 	return nil
