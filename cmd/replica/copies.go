@@ -32,6 +32,10 @@ func newCopiesCommand(environ []string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "copies",
 		Short: "Look at, verify and restore durable copies, without a lease",
+		Long: `Look at, verify and restore durable copies, without a lease.
+
+These commands ask the copy store alone, not etcd. Of a tenant that was forgotten
+they show what has not been swept yet; no replica ever restores it.`,
 		Args:  cobra.NoArgs,
 	}
 	flags := cmd.PersistentFlags()
