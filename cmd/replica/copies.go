@@ -36,7 +36,7 @@ func newCopiesCommand(environ []string) *cobra.Command {
 
 These commands ask the copy store alone, not etcd. Of a tenant that was forgotten
 they show what has not been swept yet; no replica ever restores it.`,
-		Args:  cobra.NoArgs,
+		Args: cobra.NoArgs,
 	}
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&c.place, "copies", "", "`DIR` or s3://bucket/prefix?… of the copies (default <state-dir>/"+copiesBase+")")
