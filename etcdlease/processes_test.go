@@ -2,14 +2,11 @@ package etcdlease_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/coord/coordtest"
 	"github.com/leaseholddb/leasehold/etcdlease"
 )
@@ -28,25 +25,7 @@ func race(where string) int {
 		return 1
 	}
 	defer s.Close()
-	k, err := coord.ParseKey("acme/t-00000000000000000000000000000001")
-	if err != nil {
-		fmt.Println("error", err)
-		return 1
-	}
-	owner := fmt.Sprint("process-", os.Getpid())
-	fmt.Println("ready")
-	_, _ = os.Stdin.Read(make([]byte, 1))
-	g, err := s.Acquire(context.Background(), k, owner, time.Minute)
-	var held *coord.LeaseHeldError
-	switch {
-	case err == nil:
-		fmt.Println("granted", g.Owner, g.Epoch)
-	case errors.As(err, &held):
-		fmt.Println("held", held.Record.Owner, held.Record.Epoch)
-	default:
-		fmt.Println("error", strings.ReplaceAll(err.Error(), "\n", " "))
-	}
-	return 0
+	return coordtest.Racer(s)
 }
 
 // LS-11 with real processes.

@@ -2,19 +2,50 @@ package coordtest
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/leaseholddb/leasehold/coord"
 )
 
+// raceKey is what the processes race for.
+const raceKey = "acme/t-00000000000000000000000000000001"
+
+// Racer is one process of [RaceProcesses]: it says on standard output that it is
+// ready, waits for its standard input to close, tries once to acquire a key of store,
+// and says who has it. It returns the process's exit status.
+func Racer(store coord.LeaseStore) int {
+	k, err := coord.ParseKey(raceKey)
+	if err != nil {
+		fmt.Println("error", err)
+		return 1
+	}
+	owner := fmt.Sprint("process-", os.Getpid())
+	fmt.Println("ready")
+	_, _ = os.Stdin.Read(make([]byte, 1))
+	g, err := store.Acquire(context.Background(), k, owner, time.Minute)
+	var held *coord.LeaseHeldError
+	switch {
+	case err == nil:
+		fmt.Println("granted", g.Owner, g.Epoch)
+	case errors.As(err, &held):
+		fmt.Println("held", held.Record.Owner, held.Record.Epoch)
+	default:
+		fmt.Println("error", strings.ReplaceAll(err.Error(), "\n", " "))
+	}
+	return 0
+}
+
 // RaceProcesses runs the test binary n times with env added to the environment,
-// which must make its TestMain do this and no tests: prepare a store, print "ready",
-// read a byte from standard input, acquire one key, and print "granted" or "held"
-// and the owner and epoch that the store named. When all are ready it lets them go
-// at once. It returns the owner that was granted, and fails the test unless exactly
+// which must make its TestMain open a store and exit with [Racer], and run no tests.
+// When all are ready it lets them go at once. It returns the owner that was granted, and fails the test unless exactly
 // one was and all others were told that owner, at one epoch.
 func RaceProcesses(t *testing.T, n int, env string) (winner string) {
 	t.Helper()

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -274,8 +273,7 @@ func TestAuditForgetsOldRenewals(t *testing.T) {
 
 const racerFile = "LEASEHOLD_TEST_RACER_FILE"
 
-// race is a process of its own: it says that it is ready, waits for its standard
-// input to close, and tries once.
+// race is a process of its own; see coordtest.RaceProcesses.
 func race(path string) int {
 	s, err := sqlitelease.Open(context.Background(), path, sqlitelease.Options{BusyTimeout: time.Minute})
 	if err != nil {
@@ -283,25 +281,7 @@ func race(path string) int {
 		return 1
 	}
 	defer s.Close()
-	k, err := coord.ParseKey("acme/t-00000000000000000000000000000001")
-	if err != nil {
-		fmt.Println("error", err)
-		return 1
-	}
-	owner := fmt.Sprint("process-", os.Getpid())
-	fmt.Println("ready")
-	_, _ = os.Stdin.Read(make([]byte, 1))
-	g, err := s.Acquire(context.Background(), k, owner, time.Minute)
-	var held *coord.LeaseHeldError
-	switch {
-	case err == nil:
-		fmt.Println("granted", g.Owner, g.Epoch)
-	case errors.As(err, &held):
-		fmt.Println("held", held.Record.Owner, held.Record.Epoch)
-	default:
-		fmt.Println("error", strings.ReplaceAll(err.Error(), "\n", " "))
-	}
-	return 0
+	return coordtest.Racer(s)
 }
 
 // LS-11 with real processes.
