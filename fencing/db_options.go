@@ -31,7 +31,7 @@ type DatabaseOptions struct {
 	// empty one.
 	Create bool
 	// BusyTimeout bounds how long a call waits for the write lock or for a free
-	// connection before it fails with SQLITE_BUSY. Zero means [DefaultBusyTimeout].
+	// connection before it fails with [coord.CodeLedgerBusy]. Zero means [DefaultBusyTimeout].
 	BusyTimeout time.Duration
 	// CloseTimeout bounds how long closing waits for calls that are running.
 	// Zero means [DefaultCloseTimeout].

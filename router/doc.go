@@ -31,8 +31,8 @@
 //
 // # Goroutines and locks
 //
-// A [Router] owns one goroutine per opening and two per open tenant (renewal and
-// periodic copies), and one that delivers events. [Router.Close] ends and joins
-// all of them. Locks are taken in the order Router, Handle; none is held across
+// A [Router] owns one goroutine per opening, one per open tenant for each of renewal,
+// periodic copies and drills, a short one for the sweep after an opening, and one that
+// delivers events. [Router.Close] ends and joins all of them. Locks are taken in the order Router, Handle; none is held across
 // I/O.
 package router

@@ -88,7 +88,7 @@ func hasLoneSurrogate(body []byte) bool {
 	return high
 }
 
-// utf16Escape reads "uXXXX"; -1 if s begins with anything else.
+// utf16Escape reads u and four hex digits; -1 if s begins with anything else.
 func utf16Escape(s []byte) rune {
 	if len(s) < len("u0000") || s[0] != 'u' {
 		return -1
