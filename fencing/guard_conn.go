@@ -12,12 +12,13 @@ import (
 	"github.com/leaseholddb/leasehold/coord"
 )
 
-// The states of a conn. A call enters it (idle to busy) and leaves it (back to
-// idle). Whoever moves it from idle to gone disposes of it; one that is busy at
+// The states of a conn. A call enters it (idle to busy or stepping) and leaves it (back
+// to idle). Whoever moves it from idle to gone disposes of it; one with a call inside at
 // that time is condemned, and the call disposes of it as it leaves.
 const (
-	connIdle int32 = iota
-	connBusy
+	connIdle     int32 = iota
+	connBusy           // a call is inside
+	connStepping       // so is a step of conn.reading, which the end of its context may interrupt
 	connCondemned
 	connGone
 )
@@ -43,7 +44,8 @@ type conn struct {
 	rows    *rows // open, the first of a list
 	stmts   *stmt // open, the first of a list
 	cancel  cancellation
-	reading atomic.Pointer[rows] // whose step is running, if a context can end it
+	spare   atomic.Pointer[reader]
+	reading atomic.Pointer[reader] // whose step is running while the state is connStepping
 
 	// stop keeps raw from being closed under an interrupt of whoever takes the
 	// connection back.
@@ -55,18 +57,22 @@ type conn struct {
 	}
 }
 
-func (c *conn) enter() error {
-	if c.state.CompareAndSwap(connIdle, connBusy) {
+func (c *conn) enter() error { return c.enterAs(connBusy) }
+
+func (c *conn) leave() { c.leaveAs(connBusy) }
+
+func (c *conn) enterAs(inside int32) error {
+	if c.state.CompareAndSwap(connIdle, inside) {
 		return nil
 	}
-	if c.state.Load() == connBusy {
+	if s := c.state.Load(); s == connBusy || s == connStepping {
 		return errInUse
 	}
 	return closedError("handle")
 }
 
-func (c *conn) leave() {
-	if !c.state.CompareAndSwap(connBusy, connIdle) {
+func (c *conn) leaveAs(inside int32) {
+	if !c.state.CompareAndSwap(inside, connIdle) {
 		c.state.Store(connGone)
 		_ = c.dispose()
 	}
@@ -80,18 +86,21 @@ func (c *conn) beginWith(text string, args []driver.NamedValue) error {
 	return c.begin(text)
 }
 
-// begin enters c for a call of SQL text that needs the lease. A transaction that
-// BeginTx began is not for text to end; one that text began, and SQLite ended, is over
-// for its caller once that has heard of it.
-func (c *conn) begin(text string) error {
-	if err := c.admit(); err != nil {
+// begin enters c for a call of SQL text that needs the lease.
+func (c *conn) begin(text string) error { return c.beginAs(connBusy, text) }
+
+// beginAs is begin into a given state. A transaction that BeginTx began is not for text
+// to end; one that text began, and SQLite ended, is over for its caller once that has
+// heard of it.
+func (c *conn) beginAs(inside int32, text string) error {
+	if err := c.admitAs(inside); err != nil {
 		if c.textTx && errors.Is(err, ErrTxAborted) {
-			return c.endTextTx(text, err)
+			return c.endTextTx(inside, text, err)
 		}
 		return err
 	}
 	if c.tx != nil && txVerbOf(text) != txNothing {
-		c.leave()
+		c.leaveAs(inside)
 		return refuse(transactionByText, nil)
 	}
 	c.raw.sql = text
@@ -101,7 +110,7 @@ func (c *conn) begin(text string) error {
 const transactionByText = "beginning or ending a transaction by text, within one of BeginTx,"
 
 // endTextTx lets a COMMIT or ROLLBACK end the state of a transaction that is over.
-func (c *conn) endTextTx(text string, aborted error) error {
+func (c *conn) endTextTx(inside int32, text string, aborted error) error {
 	verb := txVerbOf(text)
 	if verb != txCommit && verb != txRollback || c.enter() != nil {
 		return aborted
@@ -111,12 +120,14 @@ func (c *conn) endTextTx(text string, aborted error) error {
 	if verb == txCommit {
 		return aborted
 	}
-	return c.begin(text) // SQLite says that there is no transaction
+	return c.beginAs(inside, text) // SQLite says that there is no transaction
 }
 
 // admit enters c for a call that needs the lease.
-func (c *conn) admit() error {
-	if err := c.enter(); err != nil {
+func (c *conn) admit() error { return c.admitAs(connBusy) }
+
+func (c *conn) admitAs(inside int32) error {
+	if err := c.enterAs(inside); err != nil {
 		return err
 	}
 	err := c.scope.checkRead()
@@ -127,7 +138,7 @@ func (c *conn) admit() error {
 		err = c.followKeys()
 	}
 	if err != nil {
-		c.leave()
+		c.leaveAs(inside)
 	}
 	return err
 }
@@ -243,21 +254,23 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 
 // QueryContext implements driver.QueryerContext.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if !looksLikeWrite(query) {
+		r, err := c.beginRead(ctx, query, args)
+		if err != nil {
+			return nil, err
+		}
+		inner, err := c.raw.inner.QueryContext(r.stepContext(ctx), query, args)
+		return c.endRead(r, inner, err)
+	}
 	if err := c.beginWith(query, args); err != nil {
 		return nil, err
 	}
 	defer c.leave()
 	claimed, err := false, error(nil)
-	writes := looksLikeWrite(query)
-	if writes && c.tx == nil {
+	if c.tx == nil {
 		if claimed, err = c.claimWriter(ctx); err != nil {
 			return nil, err
 		}
-	}
-	if !writes {
-		r := c.newReader(ctx)
-		inner, err := c.raw.inner.QueryContext(r.beginStep(ctx), query, args)
-		return c.addRows(r, inner, err, r.endStep(ctx, err))
 	}
 	stop := c.heed(ctx)
 	inner, err := c.raw.inner.QueryContext(ctx, query, args)
@@ -271,7 +284,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 func (c *conn) addRows(r *rows, inner driver.Rows, failed, err error) (driver.Rows, error) {
 	r.wrote = c.raw.proved > 0
 	if err = c.settle(err); err != nil {
-		r.reader.end()
+		r.endReader()
 		if failed == nil {
 			inner.Close()
 		}
@@ -374,7 +387,7 @@ func (c *conn) Close() error {
 	if c.state.CompareAndSwap(connIdle, connGone) {
 		return c.dispose()
 	}
-	c.state.CompareAndSwap(connBusy, connCondemned)
+	c.condemnInside()
 	return nil
 }
 
@@ -385,8 +398,12 @@ func (c *conn) condemn() bool {
 		_ = c.dispose()
 		return true
 	}
-	c.state.CompareAndSwap(connBusy, connCondemned)
+	c.condemnInside()
 	return false
+}
+
+func (c *conn) condemnInside() {
+	_ = c.state.CompareAndSwap(connBusy, connCondemned) || c.state.CompareAndSwap(connStepping, connCondemned)
 }
 
 // dispose ends everything that is open and gives raw back to the database.

@@ -62,6 +62,17 @@ func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 // QueryContext implements driver.StmtQueryContext.
 func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
 	c := s.c
+	if !s.writes {
+		r, err := c.beginRead(ctx, s.text, args)
+		if err != nil {
+			return nil, err
+		}
+		if s.inner == nil {
+			return c.endRead(r, nil, errStmtClosed)
+		}
+		inner, err := s.inner.QueryContext(r.stepContext(ctx), args)
+		return c.endRead(r, inner, err)
+	}
 	if err := c.beginWith(s.text, args); err != nil {
 		return nil, err
 	}
@@ -70,15 +81,10 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 		return nil, errStmtClosed
 	}
 	claimed, err := false, error(nil)
-	if s.writes && c.tx == nil {
+	if c.tx == nil {
 		if claimed, err = c.claimWriter(ctx); err != nil {
 			return nil, err
 		}
-	}
-	if !s.writes {
-		r := c.newReader(ctx)
-		inner, err := s.inner.QueryContext(r.beginStep(ctx), args)
-		return c.addRows(r, inner, err, r.endStep(ctx, err))
 	}
 	stop := c.heed(ctx)
 	inner, err := s.inner.QueryContext(ctx, args)
@@ -121,7 +127,7 @@ type rows struct {
 	claimed    bool // holds the database's writer for this
 	wrote      bool // an earlier statement of the same text has committed
 	prev, next *rows
-	reader     reader
+	reader     *reader // nil if no context can end it
 }
 
 // Columns implements driver.Rows. Names are not data and need no lease.
@@ -138,8 +144,13 @@ func (r *rows) Columns() []string {
 // Next implements driver.Rows. The step it takes may commit, if the statement
 // writes.
 func (r *rows) Next(dest []driver.Value) error {
+	inside := r.announce()
+	return r.believe(r.step(inside, dest))
+}
+
+func (r *rows) step(inside int32, dest []driver.Value) error {
 	c := r.c
-	if err := c.admit(); err != nil {
+	if err := c.admitAs(inside); err != nil {
 		if r.wrote {
 			// Fenced would promise that the call changed nothing.
 			return &coord.OutcomeUnknownError{Cause: err}
@@ -147,14 +158,17 @@ func (r *rows) Next(dest []driver.Value) error {
 		return err
 	}
 	if r.inner == nil {
-		c.leave()
+		c.leaveAs(inside)
 		return errRowsClosed
 	}
-	err := r.step(dest)
+	var err error
+	if !r.hasEnded() {
+		err = r.inner.Next(dest)
+	}
 	if err != nil || c.raw.event || c.condemned() {
 		err = c.settle(err)
 	}
-	c.leave()
+	c.leaveAs(inside)
 	return err
 }
 
@@ -185,7 +199,7 @@ func (r *rows) close() error {
 	}
 	inner := r.inner
 	r.inner, r.prev, r.next = nil, nil, nil
-	r.reader.end()
+	r.endReader()
 	err := inner.Close()
 	if r.claimed {
 		r.c.yieldWriter()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime"
 	"slices"
 	"time"
 )
@@ -61,6 +62,7 @@ func (b *bench) ratioOf(rounds int, name string, limit float64, ours, reference 
 		var took [2]time.Duration
 		for turn := range 2 {
 			which := (turn + i) % 2 // neither side always goes first
+			runtime.GC()            // nor pays for what the other left
 			d, err := []side{ours, reference}[which].run()
 			if err != nil {
 				return err
