@@ -34,6 +34,7 @@ type Store struct {
 	clock      coord.Clock
 	log        *zap.Logger
 	identity   identity
+	attempts   pace // of the transactions that acquire
 
 	// ctx is the parent of every request that serves no single caller; it ends
 	// with Close.

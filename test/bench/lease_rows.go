@@ -142,13 +142,13 @@ func (l *leaseBed) throughput(b *bench) error {
 	if err != nil {
 		return err
 	}
-	const n = 1000
+	const n = 4000
 	ours := timed(func() error { return together(n, l.ourAcquire) })
 	bare := timed(func() error {
 		return together(n, func() error { return l.bareTxn(l.ctx, l.key().String(), lease.ID) })
 	})
 	// The time of the reference over ours is our rate over the reference's.
-	if err := b.ratio("", 0.85, side{"bare transactions, 1,000 in", bare}, side{"etcdlease, 1,000 in", ours}); err != nil {
+	if err := b.ratio("", 0.85, side{"bare transactions, 4,000 in", bare}, side{"etcdlease, 4,000 in", ours}); err != nil {
 		return err
 	}
 	r := &b.rows[len(b.rows)-1]
