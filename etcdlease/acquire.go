@@ -148,6 +148,7 @@ func (s *Store) newAttempt(key coord.Key, owner string, l *sharedLease) *attempt
 	value := grantValue{
 		Owner: owner, Nonce: nonce, Lease: leaseHex(l.id), TTL: l.ttl.Milliseconds(),
 		Address: s.opts.Address, GrantedAt: s.clock.Wall().UnixMilli(),
+		Cluster: clusterHex(s.identity.cluster.Load()), Reached: s.identity.revision.Load(),
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

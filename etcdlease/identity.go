@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync/atomic"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -90,17 +89,32 @@ func ended(op string, key coord.Key, err error) error {
 
 // recognise compares the cluster with the one that the first Store of the prefix
 // wrote down, so that a process without a memory notices a cluster that was made
-// from another one's backup. An etcd that cannot be written to is not recognised.
+// from another one's backup. Where that note is missing the latest grant tells. An
+// etcd that cannot be written to is not recognised.
 func (s *Store) recognise(ctx context.Context) {
-	id := strconv.FormatUint(s.identity.cluster.Load(), 16)
+	id := clusterHex(s.identity.cluster.Load())
 	name := s.keys.cluster()
-	resp, err := s.txn(ctx, []clientv3.Cmp{absent(name)}, []clientv3.Op{clientv3.OpPut(name, id)}, []clientv3.Op{clientv3.OpGet(name)})
-	if err != nil || resp.Succeeded {
+	latest := append(clientv3.WithLastRev(), clientv3.WithPrefix())
+	resp, err := s.txn(ctx, []clientv3.Cmp{absent(name)}, []clientv3.Op{clientv3.OpGet(s.keys.epochs(), latest...)}, []clientv3.Op{clientv3.OpGet(name)})
+	if err != nil {
 		return
 	}
-	if kv := only(resp.Responses[0]); kv != nil && string(kv.Value) != id {
-		s.breakOff(fmt.Sprintf("the leases were kept by the etcd cluster %s, and this is %s", kv.Value, id))
+	kv := only(resp.Responses[0])
+	switch {
+	case !resp.Succeeded:
+		if string(kv.Value) != id {
+			s.breakOff(fmt.Sprintf("the leases were kept by the etcd cluster %s, and this is %s", kv.Value, id))
+		}
+		return
+	case kv != nil:
+		snap, err := decode(kv, nil, nil)
+		if by := snap.value.Cluster; err == nil && by != "" && by != id {
+			s.breakOff(fmt.Sprintf("the latest lease was granted by the etcd cluster %s at revision %d or later, and this is %s", by, snap.value.Reached, id))
+			return
+		}
 	}
+	// Whoever else writes the note writes the same.
+	_, _ = s.txn(ctx, []clientv3.Cmp{absent(name)}, []clientv3.Op{clientv3.OpPut(name, id)}, nil)
 }
 
 // RaiseEpoch sees to it that the next grant of key has an epoch above the given one,
@@ -155,7 +169,7 @@ func (s *Store) raiseBase(ctx context.Context, key coord.Key, snap snapshot, abo
 // although the prefix was written by another. Stores that are opened afterwards
 // accept it.
 func (s *Store) ConfirmCluster(ctx context.Context) error {
-	id := strconv.FormatUint(s.identity.cluster.Load(), 16)
+	id := clusterHex(s.identity.cluster.Load())
 	_, err := s.txn(ctx, nil, []clientv3.Op{clientv3.OpPut(s.keys.cluster(), id)}, nil)
 	return fail(ctx, "confirm cluster", coord.Key{}, err)
 }

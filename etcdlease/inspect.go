@@ -14,8 +14,8 @@ const (
 	// died, or it never registered. The lease still ends by itself.
 	StuckUnregistered = "its owner is not in the registry of replicas"
 	// StuckForever means that the owner key hangs on no etcd lease. Nobody steals
-	// it; an operator who knows that its owner is dead deletes the key, and the
-	// next grant has the next epoch.
+	// it; an operator ends it with [Store.EndStuck], and the next grant has the next
+	// epoch.
 	StuckForever = "no etcd lease will ever end it"
 )
 
@@ -72,4 +72,61 @@ func (s *Store) unleased(ctx context.Context, records []coord.Record) (keys []co
 		}
 	}
 	return keys, nil
+}
+
+// EndStuck removes the owner key of key if it hangs on no etcd lease, which nothing
+// else would ever remove, and returns the record that it ended. It is for operators,
+// and costs the tenant an epoch.
+//
+// It needs no trust in the owner being dead: a renewal of such a key either fails or
+// writes it. So it watches the key for the TTL of the grant, and removes it only if
+// nothing wrote it meanwhile. By then the owner's fence has passed, if there is an owner. It fails with [coord.LeaseHeldError] if the key hangs on a lease,
+// or was written while it was watched, and with [coord.CodeLeaseLost] if nobody holds
+// the key.
+func (s *Store) EndStuck(ctx context.Context, key coord.Key) (coord.Record, error) {
+	if err := key.Validate(); err != nil {
+		return coord.Record{}, err
+	}
+	if err := s.checkOpen(); err != nil {
+		return coord.Record{}, fail(ctx, "end stuck lease", key, err)
+	}
+	record, err := s.endStuck(ctx, key)
+	return record, fail(ctx, "end stuck lease", key, err)
+}
+
+func (s *Store) endStuck(ctx context.Context, key coord.Key) (coord.Record, error) {
+	snap, err := s.read(ctx, key)
+	if err != nil {
+		return coord.Record{}, err
+	}
+	switch {
+	case snap.owner == nil:
+		return coord.Record{}, lost("end stuck lease", key, "nobody holds it")
+	case snap.owner.Lease != 0:
+		return coord.Record{}, &coord.LeaseHeldError{Record: snap.record(key, s.clock.Wall())}
+	}
+	ttl := snap.value.ttl()
+	if ttl <= 0 {
+		ttl = coord.MaxTTL // no grant tells of it
+	}
+	if !s.pause(ctx, ttl) {
+		return coord.Record{}, ctx.Err()
+	}
+	owner := s.keys.owner(key)
+	resp, err := s.txn(ctx,
+		[]clientv3.Cmp{created(owner, snap.owner.CreateRevision), modified(owner, snap.owner.ModRevision), clientv3.Compare(clientv3.LeaseValue(owner), "=", 0)},
+		[]clientv3.Op{clientv3.OpDelete(owner)}, s.readAll(key))
+	if err != nil {
+		return coord.Record{}, err
+	}
+	if resp.Succeeded {
+		return snap.record(key, s.clock.Wall()), nil
+	}
+	if snap, err = decodeAll(resp.Responses); err != nil {
+		return coord.Record{}, err
+	}
+	if snap.owner == nil {
+		return coord.Record{}, lost("end stuck lease", key, "somebody else ended it")
+	}
+	return coord.Record{}, &coord.LeaseHeldError{Record: snap.record(key, s.clock.Wall())}
 }

@@ -42,6 +42,10 @@ type grantValue struct {
 	TTL       int64  `json:"ttl_ms"`
 	Address   string `json:"address,omitempty"`
 	GrantedAt int64  `json:"granted_at_ms"` // the owner's calendar time, for people
+	// The etcd that the owner asked: its cluster id in hex, and the revision it was
+	// known to have reached. They outlive the prefix's own note of the cluster.
+	Cluster string `json:"cluster,omitempty"`
+	Reached int64  `json:"reached,omitempty"`
 }
 
 func (v grantValue) ttl() time.Duration { return time.Duration(v.TTL) * time.Millisecond }
@@ -53,6 +57,8 @@ func (v grantValue) encode() string {
 	}
 	return string(raw)
 }
+
+func clusterHex(id uint64) string { return strconv.FormatUint(id, 16) }
 
 func leaseHex(id clientv3.LeaseID) string { return strconv.FormatInt(int64(id), 16) }
 

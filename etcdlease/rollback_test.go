@@ -1,6 +1,7 @@
 package etcdlease_test
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -177,4 +178,41 @@ func TestPrefixOfAnotherCluster(t *testing.T) {
 	if g := acquire(t, open(t, nil), key(t, 2), "a", ttl); g.Epoch != 6 {
 		t.Errorf("granted %+v", g)
 	}
+}
+
+// Where the prefix says nothing of its cluster, as when only some of its keys were
+// brought over, the grants themselves do.
+func TestGrantsOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	c := etcd(t)
+	acquire(t, open(t, nil), key(t, 1), "a", time.Minute)
+	record := prefix(t) + "epoch/" + key(t, 1).String()
+	value, _ := get(t, c, record)
+	var stamp struct {
+		Cluster string `json:"cluster"`
+		Reached int64  `json:"reached"`
+	}
+	if err := json.Unmarshal([]byte(value), &stamp); err != nil || stamp.Cluster == "" || stamp.Reached == 0 {
+		t.Fatalf("the grant is stamped %+v, %v", stamp, err)
+	}
+	for _, change := range []struct {
+		value  string
+		refuse bool
+	}{{value, false}, {strings.Replace(value, stamp.Cluster, "1234", 1), true}} {
+		if _, err := c.Delete(t.Context(), prefix(t)+"cluster"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Put(t.Context(), record, change.value); err != nil {
+			t.Fatal(err)
+		}
+		s := open(t, nil)
+		if _, err := s.Acquire(t.Context(), key(t, 2), "a", ttl); errors.Is(err, coord.CodeEpochRolledBack) != change.refuse {
+			t.Errorf("granted by %s: %v", change.value, err)
+		}
+	}
+	s := open(t, nil)
+	if err := s.ConfirmCluster(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, open(t, nil), key(t, 3), "a", ttl)
 }

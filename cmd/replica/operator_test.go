@@ -74,3 +74,19 @@ func TestLeasesCommand(t *testing.T) {
 		t.Errorf("help: %s, %v", help, err)
 	}
 }
+
+func TestEndLeaseCommandRefuses(t *testing.T) {
+	etcd := embedetcd.StartT(t)
+	s, key, at := openStore(t, etcd.Endpoints()), testKey(t, "acme"), "--etcd="+etcd.Endpoints()[0]
+	if _, err := s.Acquire(t.Context(), key, "alive", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run(t, "end-lease", at, key.String()); coord.CodeOf(err) != coord.CodeLeaseHeld {
+		t.Errorf("a lease that ends by itself: %v", err)
+	}
+	for _, args := range [][]string{{"end-lease", at}, {"end-lease", at, "x"}, {"end-lease", at, key.String(), "--output", "xml"}} {
+		if _, err := run(t, args...); err == nil {
+			t.Errorf("%v: accepted", args)
+		}
+	}
+}

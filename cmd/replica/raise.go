@@ -65,13 +65,9 @@ func raiseEpochs(ctx context.Context, cfg *config, args []string, above coord.Ep
 	if err := cfg.needCopies(); err != nil {
 		return nil, err
 	}
-	keys := make([]coord.Key, 0, len(args))
-	for _, arg := range args {
-		key, err := coord.ParseKey(arg)
-		if err != nil {
-			return nil, err
-		}
-		keys = append(keys, key)
+	keys, err := parseKeys(args)
+	if err != nil {
+		return nil, err
 	}
 	objects, closeCopies, err := openCopyStore(ctx, cfg.copiesPlace(), zap.NewNop())
 	if err != nil {
