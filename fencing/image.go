@@ -15,9 +15,16 @@ import (
 )
 
 const (
-	imageStep  = 256                  // pages copied between two looks at the context
-	imagePause = 5 * time.Millisecond // after a step that found something locked
+	imageStep    = 256 // pages copied between two looks at the context
+	minImageStep = 16
+	imagePause   = 5 * time.Millisecond // after a step that found something locked
+
+	// What is copied while others commit comes in steps that take about this long, their
+	// way to the disk included, because a commit may have to wait for one.
+	imagePace  = 2 * time.Millisecond
 	maxGiveWay = 50 * time.Millisecond
+	// quietTime without a commit says that nobody else writes.
+	quietTime = 100 * time.Millisecond
 )
 
 // Image writes a consistent, page-exact copy of the database to a new file at
@@ -96,6 +103,8 @@ func (d *Database) copyTo(ctx context.Context, destPath string) (err error) {
 // brought to the disk bit by bit, since a commit would otherwise wait for all of
 // it at once, and the disk and a processor are theirs for as long as a step took.
 func (d *Database) step(ctx context.Context, backup *sqlite3.SQLiteBackup, written *os.File) error {
+	pages := imageStep
+	var latest time.Time // when others were last seen to have committed
 	for remaining, commits := -1, d.Commits(); ; {
 		began := time.Now()
 		select {
@@ -105,7 +114,7 @@ func (d *Database) step(ctx context.Context, backup *sqlite3.SQLiteBackup, writt
 			return closedError("database")
 		default:
 		}
-		done, err := backup.Step(imageStep)
+		done, err := backup.Step(pages)
 		if err != nil {
 			return fmt.Errorf("copy pages: %w", err)
 		}
@@ -117,13 +126,30 @@ func (d *Database) step(ctx context.Context, backup *sqlite3.SQLiteBackup, writt
 		}
 		remaining = backup.Remaining()
 		if now := d.Commits(); now != commits {
-			commits = now
-			if err := written.Sync(); err != nil {
-				return err
-			}
-			pause(ctx, min(time.Since(began), maxGiveWay))
+			commits, latest = now, began
 		}
+		if began.Sub(latest) > quietTime {
+			pages = imageStep
+			continue
+		}
+		if err := written.Sync(); err != nil {
+			return err
+		}
+		took := time.Since(began)
+		pages = nextStep(pages, took)
+		pause(ctx, min(took, maxGiveWay))
 	}
+}
+
+// nextStep sizes the step that follows one of pages that took so long.
+func nextStep(pages int, took time.Duration) int {
+	switch {
+	case took > imagePace:
+		return max(pages/2, minImageStep)
+	case took < imagePace/2:
+		return min(pages*2, imageStep)
+	}
+	return pages
 }
 
 func pause(ctx context.Context, d time.Duration) {
