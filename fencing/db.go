@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/fencing/sqliteuri"
@@ -41,6 +40,10 @@ import (
 //   - [coord.CodeLedgerFull]: the file cannot grow, because of the disk or of
 //     [DatabaseOptions.MaxBytes]; the transaction, if any, was rolled back;
 //   - [coord.CodeHandleClosed]: the handle's time is over;
+//   - [coord.CodeLedgerGone]: other hands deleted or replaced the file, so that it
+//     cannot be opened any more; the call had no effect;
+//   - [coord.CodeResourcesExhausted]: the call needed a connection, and this process may
+//     open no more files; the call had no effect;
 //   - [ErrTxAborted]: the transaction had ended before the call;
 //   - anything else is SQLite's own.
 //
@@ -57,14 +60,17 @@ type Database struct {
 	done    chan struct{} // closed when closing begins
 	commits atomic.Uint64
 	opened  atomic.Int64 // connections to SQLite
-	images  sync.WaitGroup
+	held    sync.WaitGroup
 	root    *scope
+	file    identity // what path named when the database was opened
 
 	mu struct {
 		sync.Mutex
 		closed bool
 		idle   []*rawConn
 		scopes map[*scope]struct{}
+		uses   uint64 // connections lent and given back
+		seen   uint64 // uses at the latest Rest
 	}
 	closeOnce sync.Once
 	closeErr  error
@@ -99,12 +105,9 @@ func OpenDatabase(ctx context.Context, path string, gate Gate, opts *DatabaseOpt
 		return nil, err
 	}
 	d.root = d.newScope(nil)
-	d.root.handle.SetConnMaxIdleTime(idleTime)
+	d.root.handle.SetConnMaxIdleTime(d.opts.IdleTime)
 	return d, nil
 }
-
-// idleTime is how long the long-lived handle keeps connections that nobody uses.
-const idleTime = time.Minute
 
 // openFirst makes the first connection, which creates the file if it may and
 // which finds out whether the file system can do what WAL mode needs.
@@ -122,6 +125,9 @@ func (d *Database) openFirst() error {
 	first, err := d.openRaw()
 	if err != nil {
 		return err
+	}
+	if d.file, err = identityOf(d.path); err != nil {
+		return errors.Join(fmt.Errorf("open database: %w", err), first.close())
 	}
 	if d.dsn, err = sqliteuri.File(d.path, "mode=rw&"+settings); err != nil {
 		return errors.Join(err, first.close())
@@ -189,21 +195,18 @@ func (d *Database) close() error {
 	for _, s := range scopes {
 		errs = append(errs, s.end(ctx), s.handle.Close())
 	}
-	d.images.Wait()
-	for _, r := range idle {
-		errs = append(errs, r.close())
-	}
-	return errors.Join(errs...)
+	d.held.Wait()
+	return errors.Join(append(errs, closeAll(idle))...)
 }
 
-// useForImage reports whether the database is open, and if so keeps Close waiting until
-// d.images.Done.
-func (d *Database) useForImage() bool {
+// hold reports whether the database is open, and if so keeps Close waiting until
+// d.held.Done.
+func (d *Database) hold() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.mu.closed {
 		return false
 	}
-	d.images.Add(1)
+	d.held.Add(1)
 	return true
 }

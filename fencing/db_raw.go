@@ -43,7 +43,7 @@ type rawConn struct {
 }
 
 func (d *Database) openRaw() (*rawConn, error) {
-	inner, err := openSQLite(d.dsn)
+	inner, err := d.connect()
 	if err != nil {
 		return nil, err
 	}
@@ -170,6 +170,7 @@ func (d *Database) get(ctx context.Context, done <-chan struct{}) (*rawConn, err
 		return nil, fmt.Errorf("wait for a connection: %w", err)
 	}
 	d.mu.Lock()
+	d.mu.uses++
 	if n := len(d.mu.idle); n > 0 {
 		r := d.mu.idle[n-1]
 		d.mu.idle = d.mu.idle[:n-1]
@@ -194,6 +195,7 @@ func (d *Database) put(r *rawConn) error {
 	r.holder = nil
 	r.forget()
 	d.mu.Lock()
+	d.mu.uses++
 	keep := !d.mu.closed && !r.spoiled && len(d.mu.idle) < d.opts.IdleConnections
 	if keep {
 		d.mu.idle = append(d.mu.idle, r)

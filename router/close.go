@@ -78,7 +78,7 @@ func (r *Router) close(ctx context.Context) error {
 		})
 	}
 	all.Wait()
-	r.openings.Wait()
+	r.tasks.Wait()
 	r.events.close()
 	r.awaitObserver()
 

@@ -93,19 +93,6 @@ func (h *Handle) Snapshot(ctx context.Context) (copystore.Manifest, error) {
 	return copystore.Manifest{}, err
 }
 
-// copyLoop makes periodic copies while the tenant serves.
-func (h *Handle) copyLoop() {
-	for h.sleep(h.router.opts.SnapshotEvery) {
-		if h.State() != StateServing {
-			continue
-		}
-		// An unchanged ledger costs no call to the store, so nothing to retain either.
-		if manifest, err := h.publish(h.ctx, ifChanged); err == nil && manifest.Seq > 0 {
-			h.copies.retain(h.ctx)
-		}
-	}
-}
-
 // upToDate reports whether the newest committed copy, or the empty ledger that
 // the tenant began with, is the ledger as it is.
 func (c *copies) upToDate() bool { return c.covered.Load() == c.h.db.Commits() }

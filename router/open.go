@@ -21,11 +21,23 @@ func (r *Router) open(t *tenant) {
 		err = h.bringUp(r.opening)
 	}
 	if err != nil {
-		t.err = err
+		t.err = exhausted(t.key, err)
 		r.vacate(t.key)
 		return
 	}
 	t.handle = h
+}
+
+// exhausted gives an opening that failed for want of file descriptors its code,
+// whichever of the many files and connections it was.
+func exhausted(key coord.Key, err error) error {
+	if !fencing.Exhausted(err) || errors.Is(err, coord.CodeResourcesExhausted) {
+		return err
+	}
+	return &coord.Error{
+		Code: coord.CodeResourcesExhausted, Op: "open", Key: key, Err: err,
+		Hint: "raise the limit of open files, or let the replica hold fewer tenants in use at once",
+	}
 }
 
 // acquire touches no file: a tenant that somebody else owns is not ours to touch.
@@ -63,12 +75,7 @@ func (h *Handle) bringUp(opening context.Context) error {
 		return h.undo(opening, err)
 	}
 	h.loops.Go(h.copies.sweep)
-	if h.router.opts.SnapshotEvery > 0 {
-		h.loops.Go(h.copyLoop)
-	}
-	if h.router.opts.DrillEvery > 0 {
-		h.loops.Go(h.drillLoop)
-	}
+	h.loops.Go(h.upkeep)
 	return nil
 }
 
@@ -98,7 +105,9 @@ func (h *Handle) prepare(ctx context.Context) error {
 	if err := h.lease.Check(); err != nil {
 		return err
 	}
-	db, err := fencing.OpenDatabase(ctx, path, h.gate, &fencing.DatabaseOptions{Protected: schema.Protected(), MaxValue: h.router.opts.MaxValue})
+	db, err := fencing.OpenDatabase(ctx, path, h.gate, &fencing.DatabaseOptions{
+		Protected: schema.Protected(), MaxValue: h.router.opts.MaxValue, IdleTime: h.router.opts.IdleClose / 2,
+	})
 	if err != nil {
 		return err
 	}

@@ -85,8 +85,28 @@ func firsts() []act {
 			s.w.copies.fail(nil)
 			return result
 		}},
+		{"at rest", func(s *scene) <-chan error {
+			return s.run(func(context.Context) error { return s.rest() })
+		}},
+		{"idle handoff", func(s *scene) <-chan error {
+			result := s.run(func(context.Context) error { return s.rest() })
+			s.holdCopies()
+			time.Sleep(idleHandoff + idleClose)
+			return result
+		}},
 	}
 }
+
+// rest waits until the tenant has no connection any more.
+func (s *scene) rest() error {
+	time.Sleep(2 * idleClose)
+	if n := connections(s.t, s.h); n != 0 {
+		return fmt.Errorf("an unused tenant has %d connections", n)
+	}
+	return nil
+}
+
+const idleHandoff = 3 * time.Minute // longer than the other scenes take
 
 func seconds() []act {
 	on := func(f func(*scene, context.Context) error) func(*scene) <-chan error {
@@ -122,6 +142,8 @@ close draining   | ok DRAINING               | ok DRAINING               | ok DR
 close flushing   | ok DRAINING               | ok DRAINING               | ok DRAINING               | ok ok                     | ok DRAINING               | ok ok                     | FENCED ok
 drain timed out  | DRAIN_TIMEOUT ok          | DRAIN_TIMEOUT ok          | DRAIN_TIMEOUT ok          | DRAIN_TIMEOUT ok          | DRAIN_TIMEOUT ok          | DRAIN_TIMEOUT ok          | DRAIN_TIMEOUT ok
 flush failed     | COPY_STORE_UNAVAILABLE ok | COPY_STORE_UNAVAILABLE ok | COPY_STORE_UNAVAILABLE ok | COPY_STORE_UNAVAILABLE ok | COPY_STORE_UNAVAILABLE ok | COPY_STORE_UNAVAILABLE ok | COPY_STORE_UNAVAILABLE ok
+at rest          | ok ok                     | ok ok                     | ok ok                     | ok ok                     | ok ok                     | ok ok                     | ok ok
+idle handoff     | ok DRAINING               | ok DRAINING               | ok DRAINING               | ok ok                     | ok DRAINING               | ok ok                     | ok ok
 `
 
 // outcome looks a pair up.
@@ -159,7 +181,7 @@ func TestPairs(t *testing.T) {
 }
 
 func playPair(t *testing.T, w *world, first, second act) {
-	s := &scene{t: t, w: w, n: w.router("a")}
+	s := &scene{t: t, w: w, n: w.router("a", idling, func(o *router.Options) { o.IdleHandoff = idleHandoff })}
 	s.h = s.n.open(key(t, 1))
 	mustAdd(t, s.h, "before")
 	a := first.begin(s)

@@ -17,15 +17,16 @@ import (
 // A Router opens tenants on one replica and owns the handles. It is safe for
 // concurrent use.
 type Router struct {
-	opts   Options
-	copies *copystore.Copies
-	events *dispatcher
-	drill  chan struct{} // one slot: drills take turns
+	opts    Options
+	copies  *copystore.Copies
+	events  *dispatcher
+	drill   chan struct{} // one slot: drills take turns
+	copying chan struct{} // Options.CopyConcurrency slots, for periodic copies
 
 	// opening ends when the router is closed: openings under way are undone.
 	opening     context.Context
 	stopOpening context.CancelFunc
-	openings    sync.WaitGroup
+	tasks       sync.WaitGroup // openings, and handoffs of tenants that nobody uses
 
 	closing  atomic.Bool   // somebody is doing the work of Close
 	closed   chan struct{} // closed when it is done
@@ -66,7 +67,7 @@ func New(opts Options) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Router{opts: opts, copies: copies, drill: make(chan struct{}, 1), closed: make(chan struct{})}
+	r := &Router{opts: opts, copies: copies, drill: make(chan struct{}, 1), copying: make(chan struct{}, opts.CopyConcurrency), closed: make(chan struct{})}
 	r.opening, r.stopOpening = context.WithCancel(context.Background())
 	r.mu.tenants = make(map[coord.Key]*tenant)
 	r.events = newDispatcher(opts.Observer, func(p any) {
@@ -252,7 +253,7 @@ func (r *Router) enroll(key coord.Key) (*tenant, error) {
 	t := &tenant{key: key, opened: make(chan struct{})}
 	r.mu.tenants[key] = t
 	r.mu.order = append(r.mu.order, t)
-	r.openings.Go(func() { r.open(t) })
+	r.tasks.Go(func() { r.open(t) })
 	return t, nil
 }
 

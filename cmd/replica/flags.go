@@ -47,6 +47,9 @@ type config struct {
 	DrainTimeout     time.Duration
 	MaxTenants       int
 	CloseConcurrency int
+	CopyConcurrency  int
+	IdleClose        time.Duration
+	IdleHandoff      time.Duration
 
 	BodyTimeout time.Duration
 }
@@ -59,6 +62,7 @@ const (
 	defaultEmbeddedEtcdPeer   = "127.0.0.1:2380"
 	defaultSnapshotEvery      = 30 * time.Second
 	defaultDrillEvery         = 24 * time.Hour
+	defaultIdleHandoff        = time.Hour
 
 	copiesBase = "copies" // under the state directory, if --copies is not set
 	etcdBase   = "etcd"   // under the state directory, for an embedded etcd
@@ -78,6 +82,9 @@ func defaultConfig() *config {
 		DrillEvery:         defaultDrillEvery,
 		DrainTimeout:       router.DefaultDrainTimeout,
 		CloseConcurrency:   router.DefaultCloseConcurrency,
+		CopyConcurrency:    router.DefaultCopyConcurrency,
+		IdleClose:          router.DefaultIdleClose,
+		IdleHandoff:        defaultIdleHandoff,
 		BodyTimeout:        httpapi.DefaultBodyTimeout,
 	}
 }
@@ -105,6 +112,9 @@ func (c *config) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long a handoff, and the whole of a shutdown, waits for running work")
 	f.IntVar(&c.MaxTenants, "max-tenants", 0, "most `N` tenants held at once; 0 for no cap")
 	f.IntVar(&c.CloseConcurrency, "close-concurrency", c.CloseConcurrency, "`N` tenants that a shutdown hands off at once")
+	f.IntVar(&c.CopyConcurrency, "copy-concurrency", c.CopyConcurrency, "`N` periodic copies that are made at once, over all tenants")
+	f.DurationVar(&c.IdleClose, "idle-close", c.IdleClose, "after about how long without use a tenant's connections are closed; it holds its lease, and the next request opens the local ledger again")
+	f.DurationVar(&c.IdleHandoff, "idle-handoff", c.IdleHandoff, "how long a tenant must have been without connections before it is handed off to nobody, so that it costs nothing; the next request opens it anew; 0 for never")
 	f.DurationVar(&c.BodyTimeout, "body-timeout", c.BodyTimeout, "how long the body of a request may take to arrive")
 }
 
@@ -155,6 +165,9 @@ func (c *config) validate() error {
 	demand(c.DrainTimeout > 0, "drain-timeout must be positive")
 	demand(c.MaxTenants >= 0, "max-tenants must not be negative")
 	demand(c.CloseConcurrency > 0, "close-concurrency must be positive")
+	demand(c.CopyConcurrency > 0, "copy-concurrency must be positive")
+	demand(c.IdleClose >= router.MinIdleClose, "idle-close must be at least %v", router.MinIdleClose)
+	demand(c.IdleHandoff >= 0, "idle-handoff must not be negative")
 	demand(c.KeepCopies > 0, "keep-copies must be positive")
 	demand(c.BodyTimeout > 0, "body-timeout must be positive")
 	if isBucket(c.Copies) {

@@ -211,6 +211,7 @@ func (r *replica) makeRouter(context.Context) (err error) {
 	r.router, err = router.New(router.Options{
 		ReplicaID: r.id, StateRoot: r.cfg.StateDir, Leases: r.leases, Copies: r.copies,
 		LeaseTTL: r.cfg.LeaseTTL, LeaseMargin: r.cfg.LeaseMargin,
+		CopyConcurrency: r.cfg.CopyConcurrency, IdleClose: r.cfg.IdleClose, IdleHandoff: r.cfg.IdleHandoff,
 		SnapshotEvery: r.cfg.SnapshotEvery, DrillEvery: r.cfg.DrillEvery, DrainTimeout: r.cfg.DrainTimeout,
 		MaxTenants: r.cfg.MaxTenants, CloseConcurrency: r.cfg.CloseConcurrency, KeepCopies: r.cfg.KeepCopies,
 		MaxValue: maxValue, Observer: monitor.Observe, Logger: r.log.Named("router"),

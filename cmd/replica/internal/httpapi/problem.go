@@ -138,7 +138,8 @@ func statusOf(code coord.Code) int {
 		return http.StatusInsufficientStorage
 	case coord.CodeDraining, coord.CodeDrainTimeout, coord.CodeFenced, coord.CodeLeaseLost, coord.CodeHandleClosed,
 		coord.CodeOutcomeUnknown, coord.CodeLedgerBusy, coord.CodeLedgerNewer, coord.CodeAtCapacity, coord.CodeRouterClosed,
-		coord.CodeLeaseStoreUnavailable, coord.CodeCopyStoreUnavailable, CodeOwnerUnreachable, CodeTimeout:
+		coord.CodeLeaseStoreUnavailable, coord.CodeCopyStoreUnavailable, CodeOwnerUnreachable, CodeTimeout,
+		coord.CodeLedgerGone, coord.CodeResourcesExhausted:
 		return http.StatusServiceUnavailable
 	default:
 		return http.StatusInternalServerError

@@ -44,6 +44,8 @@ var wantStatus = map[coord.Code]int{
 	coord.CodeRouterClosed:          503,
 	coord.CodeLeaseStoreUnavailable: 503,
 	coord.CodeCopyStoreUnavailable:  503,
+	coord.CodeLedgerGone:            503, // the next open starts from the newest copy
+	coord.CodeResourcesExhausted:    503,
 	CodeOwnerUnreachable:            503,
 	CodeTimeout:                     503,
 	coord.CodeRestoreInvalid:        500,
