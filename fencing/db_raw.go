@@ -59,6 +59,9 @@ func (d *Database) openRaw() (*rawConn, error) {
 	if err := r.limitSize(); err != nil {
 		return nil, errors.Join(err, stmt.Close(), inner.Close())
 	}
+	if err := r.checkMode(); err != nil {
+		return nil, errors.Join(err, stmt.Close(), inner.Close())
+	}
 	inner.RegisterCommitHook(r.onCommit)
 	inner.RegisterRollbackHook(r.onRollback)
 	inner.RegisterAuthorizer(r.authorize)
@@ -82,6 +85,20 @@ func (r *rawConn) limitSize() error {
 		return fmt.Errorf("page size: %w", err)
 	}
 	return r.run(fmt.Sprintf("PRAGMA max_page_count = %d", max(1, r.db.opts.MaxBytes/page)))
+}
+
+// checkMode finds out, with the first connection, whether the file system can do what WAL
+// mode needs.
+func (r *rawConn) checkMode() error {
+	if r.db.inWAL.Load() {
+		return nil
+	}
+	mode, err := queryText(r.inner, "PRAGMA journal_mode")
+	if err == nil && mode != "wal" {
+		err = fmt.Errorf("open database: journal mode is %q, not WAL", mode)
+	}
+	r.db.inWAL.Store(err == nil)
+	return err
 }
 
 // openSQLite opens one plain connection.

@@ -28,7 +28,6 @@ type Handle struct {
 
 	// Set while opening, read-only afterwards.
 	db       *fencing.Database
-	ledger   *ledger.Ledger
 	restored *copystore.Ref
 
 	// ctx ends with the tenure; the background work and copies run under it.
@@ -101,7 +100,7 @@ func (h *Handle) Stats() (fencing.Stats, error) { return h.db.Stats() }
 
 // Ledger returns the event ledger on [Handle.DB]. Its calls fail if [Options.Schema] is
 // a service's own.
-func (h *Handle) Ledger() *ledger.Ledger { return h.ledger }
+func (h *Handle) Ledger() *ledger.Ledger { return ledger.New(h.db.DB(), h.key) }
 
 // A View is what the callback of [Handle.Run] works with. The view, and every
 // connection, transaction, statement and result taken from it, stops working when

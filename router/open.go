@@ -7,7 +7,6 @@ import (
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/fencing"
-	"github.com/leaseholddb/leasehold/ledger"
 )
 
 // ledgerFile is the local ledger in a tenant's directory.
@@ -111,7 +110,7 @@ func (h *Handle) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.db, h.ledger, h.restored = db, ledger.New(db.DB(), h.key), from
+	h.db, h.restored = db, from
 	h.copies.covered.Store(db.Commits())
 	if migrated {
 		h.copies.covered.Store(uncovered)
