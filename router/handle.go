@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -34,6 +36,9 @@ type Handle struct {
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
 	gone   chan struct{} // closed when nothing of the handle is left
+
+	since  time.Duration // when the lease was granted, on the replica's clock
+	moving atomic.Bool   // a HandoffTo is under way
 
 	mu struct {
 		sync.Mutex
