@@ -47,7 +47,7 @@ func (h *Handle) HandoffTo(ctx context.Context, ready func(ctx context.Context) 
 // is called or an opening has used it up. It returns the copy, or nil if the tenant has
 // none.
 //
-// Errors are those of a restore. A tenant that this replica has needs no warming and is
+// Errors are those of a restore, and [coord.CodeAtCapacity]. A tenant that this replica has needs no warming and is
 // refused with [coord.CodeLeaseHeld].
 func (r *Router) Prewarm(ctx context.Context, key coord.Key) (newest *copystore.Ref, discard func(), _ error) {
 	record, known, err := r.opts.Leases.Read(ctx, key)
@@ -56,6 +56,12 @@ func (r *Router) Prewarm(ctx context.Context, key coord.Key) (newest *copystore.
 	}
 	if known && record.Held && record.Owner == r.opts.ReplicaID {
 		return nil, nil, &coord.LeaseHeldError{Record: record}
+	}
+	r.mu.Lock()
+	full := r.fullLocked()
+	r.mu.Unlock()
+	if full {
+		return nil, nil, r.atCapacity(key) // better now than when the owner has let go
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -265,14 +265,22 @@ func (r *Router) enroll(key coord.Key, waited bool) (*tenant, error) {
 	if t := r.mu.tenants[key]; t != nil {
 		return t, nil
 	}
-	if limit := r.opts.MaxTenants; limit > 0 && len(r.mu.tenants) >= limit {
-		return nil, &coord.Error{Code: coord.CodeAtCapacity, Key: key, Detail: fmt.Sprintf("this replica holds %d tenants, the most it may", limit)}
+	if r.fullLocked() {
+		return nil, r.atCapacity(key)
 	}
 	t := &tenant{key: key, waited: waited, opened: make(chan struct{})}
 	r.mu.tenants[key] = t
 	r.mu.order = append(r.mu.order, t)
 	r.openings.Go(func() { r.open(t) })
 	return t, nil
+}
+
+func (r *Router) fullLocked() bool {
+	return r.opts.MaxTenants > 0 && len(r.mu.tenants) >= r.opts.MaxTenants
+}
+
+func (r *Router) atCapacity(key coord.Key) error {
+	return &coord.Error{Code: coord.CodeAtCapacity, Key: key, Detail: fmt.Sprintf("this replica holds %d tenants, the most it may", r.opts.MaxTenants)}
 }
 
 // vacate forgets the tenant's entry, so that it may be opened here again.
