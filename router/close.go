@@ -78,7 +78,8 @@ func (r *Router) close(ctx context.Context) error {
 		})
 	}
 	all.Wait()
-	r.tasks.Wait()
+	r.openings.Wait()
+	r.background.Wait()
 	r.events.close()
 	r.awaitObserver()
 

@@ -47,11 +47,14 @@ func newCopies(h *Handle) *copies {
 }
 
 func (c *copies) restore(ctx context.Context, path string) (copystore.Restored, error) {
+	warm := c.h.router.takeWarm(c.h.key)
+	defer c.h.router.discard(warm)
 	return c.h.router.copies.Restore(ctx, c.h.lease.Grant(), copystore.RestoreRequest{
 		Path: path,
 		Verify: func(ctx context.Context, path string) (int64, error) {
 			return c.h.router.opts.verify(ctx, path, c.h.key)
 		},
+		Warm:      warm,
 		StillHeld: c.stillHeld,
 		Prove:     c.h.lease.Check,
 	})

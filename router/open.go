@@ -15,7 +15,7 @@ const ledgerFile = "ledger.db"
 // open settles t. It runs on a goroutine of its own.
 func (r *Router) open(t *tenant) {
 	defer close(t.opened)
-	h, err := r.acquire(t.key)
+	h, err := r.acquire(t.key, t.waited)
 	if err == nil {
 		err = h.bringUp(r.opening)
 	}
@@ -40,7 +40,12 @@ func exhausted(key coord.Key, err error) error {
 }
 
 // acquire touches no file: a tenant that somebody else owns is not ours to touch.
-func (r *Router) acquire(key coord.Key) (*Handle, error) {
+func (r *Router) acquire(key coord.Key, waited bool) (*Handle, error) {
+	if !waited {
+		if err := r.yield(r.opening, key); err != nil {
+			return nil, err
+		}
+	}
 	ctx, cancel := context.WithTimeout(r.opening, r.opts.StoreTimeout)
 	defer cancel()
 	lease, err := fencing.Acquire(ctx, r.opts.Leases, key, r.opts.ReplicaID, r.opts.lease())
@@ -50,7 +55,7 @@ func (r *Router) acquire(key coord.Key) (*Handle, error) {
 		}
 		return nil, err
 	}
-	h := &Handle{router: r, key: key, lease: lease, gate: &viewGate{lease: lease}, gone: make(chan struct{})}
+	h := &Handle{router: r, key: key, lease: lease, gate: &viewGate{lease: lease}, gone: make(chan struct{}), since: r.opts.Clock.Now()}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.mu.changed = make(chan struct{})
 	h.copies = newCopies(h)

@@ -19,6 +19,7 @@ const (
 	DefaultLeaseTTL         = 10 * time.Second
 	DefaultLeaseMargin      = 2 * time.Second
 	DefaultDrainTimeout     = 120 * time.Second
+	DefaultMinTenure        = 10 * time.Second
 	DefaultStoreTimeout     = 5 * time.Second
 	DefaultCloseConcurrency = 8
 	DefaultKeepCopies       = 3
@@ -66,6 +67,10 @@ type Options struct {
 	DrillEvery time.Duration
 	// DrainTimeout bounds how long a handoff or a forget waits for running work.
 	DrainTimeout time.Duration
+	// MinTenure is how old a tenure must be before another replica's request for the
+	// tenant is honoured by a handoff; see [Router.OpenWait]. Negative means that none
+	// ever is.
+	MinTenure time.Duration
 	// StoreTimeout bounds each request to the lease store other than renewals,
 	// which are bounded by what is left until the fence.
 	StoreTimeout time.Duration
@@ -117,6 +122,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.LeaseMargin, min(DefaultLeaseMargin, o.LeaseTTL/5))
 	setDefault(&o.RenewEvery, max(minRenewEvery, o.LeaseTTL/3))
 	setDefault(&o.DrainTimeout, DefaultDrainTimeout)
+	setDefault(&o.MinTenure, DefaultMinTenure)
 	setDefault(&o.StoreTimeout, DefaultStoreTimeout)
 	setDefault(&o.CloseConcurrency, DefaultCloseConcurrency)
 	setDefault(&o.KeepCopies, DefaultKeepCopies)

@@ -80,7 +80,7 @@ func (h *Handle) rest() {
 		h.resting, h.restsSince = true, now
 	case h.router.opts.IdleHandoff > 0 && now-h.restsSince >= h.router.opts.IdleHandoff:
 		h.resting = false // a handoff that fails is tried again after the same time
-		h.router.tasks.Go(h.handOffUnused)
+		h.router.background.Go(h.handOffUnused)
 	}
 }
 

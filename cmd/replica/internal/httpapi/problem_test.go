@@ -24,6 +24,7 @@ var wantStatus = map[coord.Code]int{
 	CodeCrossOrigin:                 403,
 	coord.CodeTenantUnknown:         404,
 	CodeNotFound:                    404,
+	CodeReplicaUnknown:              404,
 	CodeMethodNotAllowed:            405,
 	CodeBodyTimeout:                 408,
 	coord.CodeLeaseHeld:             409,
@@ -47,6 +48,7 @@ var wantStatus = map[coord.Code]int{
 	coord.CodeLedgerGone:            503, // the next open starts from the newest copy
 	coord.CodeResourcesExhausted:    503,
 	CodeOwnerUnreachable:            503,
+	CodeSuccessorUnready:            503,
 	CodeTimeout:                     503,
 	coord.CodeRestoreInvalid:        500,
 	coord.CodeCopyConflict:          500,
