@@ -26,7 +26,7 @@ const (
 	scaleActive  = 200 // of them, each appending once a second
 	scaleOpens   = 1_000
 	scaleLanes   = 16
-	scaleIdle    = 2 * time.Second // IdleClose: shorter than the default, to be done sooner
+	scaleCopies  = 30 * time.Second
 	scaleWindow  = 30 * time.Second
 )
 
@@ -67,11 +67,11 @@ func benchScale(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// router makes one as a replica has it, except that tenants go to rest sooner.
+// router makes one as a replica has it.
 func (s *scaleBed) router(id string) (*router.Router, error) {
 	return router.New(router.Options{
 		ReplicaID: id, StateRoot: filepath.Join(s.dir, id), Leases: s.leases, Copies: s.copies,
-		SnapshotEvery: 30 * time.Second, DrillEvery: 24 * time.Hour, IdleClose: scaleIdle,
+		SnapshotEvery: scaleCopies, DrillEvery: 24 * time.Hour,
 	})
 }
 
@@ -214,14 +214,14 @@ func (s *scaleBed) awaitRest(handles []*router.Handle) error {
 			select {
 			case <-s.ctx.Done():
 				return s.ctx.Err()
-			case <-time.After(scaleIdle / 4):
+			case <-time.After(100 * time.Millisecond):
 			}
 		}
 	}
 	select { // until the first periodic copies are over: what follows measures the usual state
 	case <-s.ctx.Done():
 		return s.ctx.Err()
-	case <-time.After(35 * time.Second):
+	case <-time.After(scaleCopies + 5*time.Second):
 		return nil
 	}
 }
