@@ -70,6 +70,13 @@ const (
 	// ledger has reached its size limit. The transaction is gone, nothing that was
 	// there is, and reads go on.
 	CodeLedgerFull Code = "LEDGER_FULL"
+	// CodeLedgerGone is returned when the local file of an open ledger is not there any
+	// more, or is another one: somebody else deleted or replaced it. The tenure ends, and
+	// the next one starts from the newest copy.
+	CodeLedgerGone Code = "LEDGER_GONE"
+	// CodeResourcesExhausted is returned when this process may open no more files. What
+	// needed one had no effect and may be repeated; nothing else is concerned.
+	CodeResourcesExhausted Code = "RESOURCES_EXHAUSTED"
 	// CodeSQLRefused is returned when a statement would leave the tenant's file
 	// or change a setting that copies depend on.
 	CodeSQLRefused Code = "SQL_REFUSED"

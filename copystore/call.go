@@ -141,7 +141,7 @@ func (c *Copies) download(ctx context.Context, key coord.Key, name string, dst i
 		defer r.Close()
 		sum := sha256.New()
 		out := io.MultiWriter(sum, localWriter{dst})
-		d.size, err = io.CopyBuffer(out, progressReader{io.LimitReader(r, limit+1), progress}, make([]byte, bufferSize))
+		d.size, err = io.CopyBuffer(out, progressReader{io.LimitReader(r, limit+1), progress}, make([]byte, min(bufferSize, limit+1)))
 		d.sha256 = hex.EncodeToString(sum.Sum(nil))
 		return err
 	})
@@ -183,7 +183,7 @@ func (c *Copies) upload(ctx context.Context, key coord.Key, name string, src io.
 	return d, err
 }
 
-// bufferSize is what a download holds in memory, in bytes.
+// bufferSize is the most that a download holds in memory, in bytes.
 const bufferSize = 256 << 10
 
 type progressReader struct {

@@ -15,6 +15,7 @@ const (
 	imageTempPrefix = ".image-"
 
 	verifyTempPrefix = ".verify-"
+	warmTempPrefix   = ".warm-"
 )
 
 // imageTemp is where an owner's image waits for its upload. The epoch keeps a
@@ -36,20 +37,21 @@ func removeLedger(path string) error {
 	return errors.Join(errs...)
 }
 
-// sweepTemps removes what a crashed restore, publish or verification left in a tenant's
-// directory.
-func sweepTemps(dir string) error {
-	images, err := filepath.Glob(filepath.Join(dir, imageTempPrefix+"*"))
-	if err != nil {
-		return err
-	}
-	verified, err := filepath.Glob(filepath.Join(dir, verifyTempPrefix+"*"))
-	if err != nil {
-		return err
-	}
-	for _, path := range append(images, verified...) {
-		if err := os.RemoveAll(path); err != nil {
+// sweepTemps removes what a crashed restore, publish, verification or warm copy left in
+// a tenant's directory; keep, if not empty, is one that is still of use.
+func sweepTemps(dir, keep string) error {
+	for _, prefix := range []string{imageTempPrefix, verifyTempPrefix, warmTempPrefix} {
+		left, err := filepath.Glob(filepath.Join(dir, prefix+"*"))
+		if err != nil {
 			return err
+		}
+		for _, path := range left {
+			if path == keep {
+				continue
+			}
+			if err := os.RemoveAll(path); err != nil {
+				return err
+			}
 		}
 	}
 	return removeLedger(filepath.Join(dir, restoreTemp))

@@ -11,7 +11,7 @@ import (
 )
 
 // A RestoreRequest says where a ledger is to be restored and how it is checked.
-// All fields but Progress are required.
+// All fields but Warm and Progress are required.
 type RestoreRequest struct {
 	// Path is the ledger's main file. Its directory is made if need be, belongs to
 	// the tenant alone, and is where the copy is downloaded before it is
@@ -31,6 +31,9 @@ type RestoreRequest struct {
 	StillHeld func() error
 	// Prove returns nil only if the lease is held at the moment of the call.
 	Prove func() error
+	// Warm, if not nil, saves the download if the lineage leads to exactly this copy
+	// and its file has not changed since it was verified. Its file is then used up.
+	Warm *Warm
 	// Progress, if not nil, is told how far each download has come.
 	Progress func(Transfer)
 }
@@ -97,7 +100,7 @@ func (r *restoration) run(ctx context.Context) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	if err := sweepTemps(dir); err != nil {
+	if err := sweepTemps(dir, r.req.Warm.dir()); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
 	defer removeLedger(r.temp)
@@ -147,7 +150,7 @@ func (r *restoration) choose(ctx context.Context) error {
 // try downloads and verifies one copy; a copy that cannot be trusted is noted and
 // not taken.
 func (r *restoration) try(ctx context.Context, ref Ref) (bool, error) {
-	m, err := r.fetch(ctx, ref)
+	m, err := r.bring(ctx, ref)
 	if reason, bad := asUntrusted(err); bad {
 		r.skip(ref, reason)
 		return false, nil
@@ -157,6 +160,21 @@ func (r *restoration) try(ctx context.Context, ref Ref) (bool, error) {
 	}
 	r.result.Manifest = &m
 	return true, nil
+}
+
+// bring leaves a copy that can be trusted at temp.
+func (r *restoration) bring(ctx context.Context, ref Ref) (Manifest, error) {
+	if r.req.Warm == nil || r.req.Warm.Ref() != ref {
+		return r.fetch(ctx, ref)
+	}
+	m, err := r.copies.readManifest(ctx, r.key, ref)
+	if err != nil {
+		return Manifest{}, err
+	}
+	if r.req.Warm.move(m, r.temp) {
+		return m, nil
+	}
+	return r.fetch(ctx, ref)
 }
 
 func (r *restoration) skip(ref Ref, reason string) {

@@ -17,6 +17,7 @@ var (
 	_ coord.LeaseStore    = (*Store)(nil)
 	_ coord.ReleaseWaiter = (*Store)(nil)
 	_ coord.Auditor       = (*Store)(nil)
+	_ coord.WantStore     = (*Store)(nil)
 )
 
 // A Store keeps leases in etcd. It is safe for concurrent use.
@@ -62,7 +63,7 @@ type Store struct {
 		// replicas holds the lease of each registration.
 		replicas map[string]*sharedLease
 		// wants holds the requests that were not withdrawn, by etcd key.
-		wants map[string]Want
+		wants map[string]coord.Want
 	}
 }
 
@@ -84,7 +85,7 @@ func New(client *clientv3.Client, opts *Options) (*Store, error) {
 	}
 	s.mu.tenures = make(map[coord.Key]*tenure)
 	s.mu.replicas = make(map[string]*sharedLease)
-	s.mu.wants = make(map[string]Want)
+	s.mu.wants = make(map[string]coord.Want)
 	s.mu.attempts = make(map[string]*attempt)
 	s.mu.rivals = make(map[coord.Key]int)
 	s.ctx, s.cancel = context.WithCancel(context.Background())

@@ -13,26 +13,16 @@ import (
 	"github.com/leaseholddb/leasehold/coord"
 )
 
-// A Want is a replica's request that the owner of a tenant hand it off. It is a
-// wish, not a claim: once the tenant is free, whoever acquires first has it.
-type Want struct {
-	Key     coord.Key
-	Asker   string    // the replica's id in the registry
-	Address string    // where it can be reached; may be empty
-	Since   time.Time // on the asker's calendar, to the millisecond
-}
-
 type wantValue struct {
 	Address string `json:"address,omitempty"`
 	Since   int64  `json:"since_ms"`
 }
 
-// Want asks the owner of key to hand it off, on behalf of a replica that this Store
-// has registered. The request stands until withdraw is called, the Store is closed,
-// or the replica has died and its registration has ended; asking again changes
-// nothing. After an error nothing stands, unless etcd cannot be reached at all.
-//
-// withdraw takes the request back. It may be called more than once.
+// Want implements [coord.WantStore] on behalf of a replica that this Store has
+// registered; any other asker is refused with [coord.CodeOptionsInvalid]. The request
+// stands until withdraw is called, the Store is closed, or the replica has died and
+// its registration has ended. After an error nothing stands, unless etcd cannot be
+// reached at all.
 func (s *Store) Want(ctx context.Context, key coord.Key, asker string) (withdraw func(ctx context.Context) error, _ error) {
 	if err := key.Validate(); err != nil {
 		return nil, err
@@ -43,7 +33,7 @@ func (s *Store) Want(ctx context.Context, key coord.Key, asker string) (withdraw
 	if err := s.checkOpen(); err != nil {
 		return nil, fail(ctx, "want", key, err)
 	}
-	w := Want{Key: key, Asker: asker, Address: s.opts.Address, Since: s.clock.Wall()}
+	w := coord.Want{Key: key, Asker: asker, Address: s.opts.Address, Since: s.clock.Wall()}
 	name := s.keys.want(key, asker)
 	s.mu.Lock()
 	registered := s.mu.replicas[asker] != nil
@@ -62,7 +52,7 @@ func (s *Store) Want(ctx context.Context, key coord.Key, asker string) (withdraw
 }
 
 // writeWant hangs w on the lease of its asker's registration.
-func (s *Store) writeWant(ctx context.Context, w Want) error {
+func (s *Store) writeWant(ctx context.Context, w coord.Want) error {
 	raw, err := json.Marshal(wantValue{Address: w.Address, Since: w.Since.UnixMilli()})
 	if err != nil {
 		return err
@@ -79,7 +69,7 @@ func (s *Store) writeWant(ctx context.Context, w Want) error {
 // rewriteWants writes an asker's requests again after its registration was lost.
 func (s *Store) rewriteWants(ctx context.Context, asker string) error {
 	s.mu.Lock()
-	var lost []Want
+	var lost []coord.Want
 	for _, w := range s.mu.wants {
 		if w.Asker == asker {
 			lost = append(lost, w)
@@ -103,8 +93,8 @@ func (s *Store) withdraw(ctx context.Context, name string) error {
 	return err
 }
 
-// Wants returns the requests for key that stand, in the order of their askers.
-func (s *Store) Wants(ctx context.Context, key coord.Key) ([]Want, error) {
+// Wants implements [coord.WantStore].
+func (s *Store) Wants(ctx context.Context, key coord.Key) ([]coord.Want, error) {
 	if err := key.Validate(); err != nil {
 		return nil, err
 	}
@@ -117,7 +107,7 @@ func (s *Store) Wants(ctx context.Context, key coord.Key) ([]Want, error) {
 	if err != nil {
 		return nil, fail(ctx, "list requests", key, err)
 	}
-	var wants []Want
+	var wants []coord.Want
 	for _, kv := range resp.Kvs {
 		if w, ok := s.decodeWant(kv); ok {
 			wants = append(wants, w)
@@ -126,24 +116,21 @@ func (s *Store) Wants(ctx context.Context, key coord.Key) ([]Want, error) {
 	return wants, nil
 }
 
-func (s *Store) decodeWant(kv *mvccpb.KeyValue) (Want, bool) {
+func (s *Store) decodeWant(kv *mvccpb.KeyValue) (coord.Want, bool) {
 	organization, rest, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), s.keys.wants()), "/")
 	tenant, asker, _ := strings.Cut(rest, "/")
 	key, err := coord.NewKey(organization, tenant)
 	var v wantValue
 	if err != nil || json.Unmarshal(kv.Value, &v) != nil {
-		return Want{}, false // not written by any Store
+		return coord.Want{}, false // not written by any Store
 	}
-	return Want{Key: key, Asker: asker, Address: v.Address, Since: time.UnixMilli(v.Since)}, true
+	return coord.Want{Key: key, Asker: asker, Address: v.Address, Since: time.UnixMilli(v.Since)}, true
 }
 
-// WatchWants calls notify with each request, first with those that stand already,
-// until ctx ends. It sees every request that stands for a few seconds, whatever
-// happens to its watch; one that is withdrawn sooner it may miss. It calls notify
-// from one goroutine, and reads no further while notify runs. It returns ctx's
-// error, or [coord.CodeLeaseStoreUnavailable] if etcd refuses the user or the Store
-// is closed.
-func (s *Store) WatchWants(ctx context.Context, notify func(Want)) error {
+// WatchWants implements [coord.WantStore]. It sees every request that stands for a
+// few seconds, whatever happens to its watch. It returns ctx's error, or
+// [coord.CodeLeaseStoreUnavailable] if etcd refuses the user or the Store is closed.
+func (s *Store) WatchWants(ctx context.Context, notify func(coord.Want)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.ctx, func() { cancel(errClosed) })()
@@ -166,7 +153,7 @@ func (s *Store) WatchWants(ctx context.Context, notify func(Want)) error {
 
 // watchWantsOnce lists the requests and follows them until the watch ends or it is
 // time to list again.
-func (s *Store) watchWantsOnce(ctx context.Context, seen map[string]int64, notify func(Want)) error {
+func (s *Store) watchWantsOnce(ctx context.Context, seen map[string]int64, notify func(coord.Want)) error {
 	if err := s.checkOpen(); err != nil {
 		return err
 	}

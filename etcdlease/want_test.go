@@ -30,13 +30,13 @@ func want(t *testing.T, s *etcdlease.Store, k coord.Key, asker string) (withdraw
 }
 
 // watchWants delivers what WatchWants tells until the test ends.
-func watchWants(t *testing.T, s *etcdlease.Store) <-chan etcdlease.Want {
+func watchWants(t *testing.T, s *etcdlease.Store) <-chan coord.Want {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	told := make(chan etcdlease.Want, 100)
+	told := make(chan coord.Want, 100)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := s.WatchWants(ctx, func(w etcdlease.Want) { told <- w }); !errors.Is(err, context.Canceled) {
+		if err := s.WatchWants(ctx, func(w coord.Want) { told <- w }); !errors.Is(err, context.Canceled) {
 			t.Errorf("the watch ended with %v", err)
 		}
 	})

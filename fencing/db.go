@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/fencing/sqliteuri"
@@ -41,6 +40,10 @@ import (
 //   - [coord.CodeLedgerFull]: the file cannot grow, because of the disk or of
 //     [DatabaseOptions.MaxBytes]; the transaction, if any, was rolled back;
 //   - [coord.CodeHandleClosed]: the handle's time is over;
+//   - [coord.CodeLedgerGone]: other hands deleted or replaced the file, so that it
+//     cannot be opened any more; the call had no effect;
+//   - [coord.CodeResourcesExhausted]: the call needed a connection, and this process may
+//     open no more files; the call had no effect;
 //   - [ErrTxAborted]: the transaction had ended before the call;
 //   - anything else is SQLite's own.
 //
@@ -57,21 +60,30 @@ type Database struct {
 	done    chan struct{} // closed when closing begins
 	commits atomic.Uint64
 	opened  atomic.Int64 // connections to SQLite
-	images  sync.WaitGroup
-	root    *scope
+	held    sync.WaitGroup
+	file    identity    // what path named when the database was opened
+	inWAL   atomic.Bool // the journal mode has been looked at
+	root    struct {
+		sync.Once
+		handle *sql.DB
+	}
 
 	mu struct {
 		sync.Mutex
 		closed bool
 		idle   []*rawConn
 		scopes map[*scope]struct{}
+		uses   uint64 // connections lent and given back
+		seen   uint64 // uses at the latest Rest
 	}
 	closeOnce sync.Once
 	closeErr  error
 }
 
 // OpenDatabase opens the file at path, in WAL mode and with synchronous=FULL,
-// foreign keys on, behind gate. Opening itself needs no lease. Nothing else in
+// foreign keys on, behind gate. Opening itself needs no lease, and no connection unless
+// the file is to be created: the first call opens the file, and says so if it cannot be
+// used. Nothing else in
 // this process may open the file until Close: POSIX locks belong to the process, and
 // closing any descriptor of the file drops those of SQLite.
 func OpenDatabase(ctx context.Context, path string, gate Gate, opts *DatabaseOptions) (*Database, error) {
@@ -95,53 +107,44 @@ func OpenDatabase(ctx context.Context, path string, gate Gate, opts *DatabaseOpt
 	d.writer = make(chan struct{}, 1)
 	d.done = make(chan struct{})
 	d.mu.scopes = make(map[*scope]struct{})
-	if err := d.openFirst(); err != nil {
-		return nil, err
-	}
-	d.root = d.newScope(nil)
-	d.root.handle.SetConnMaxIdleTime(idleTime)
-	return d, nil
-}
-
-// idleTime is how long the long-lived handle keeps connections that nobody uses.
-const idleTime = time.Minute
-
-// openFirst makes the first connection, which creates the file if it may and
-// which finds out whether the file system can do what WAL mode needs.
-func (d *Database) openFirst() error {
-	mode := "rw"
-	if d.opts.Create {
-		mode = "rwc"
-	}
 	settings := fmt.Sprintf("_busy_timeout=%d&_journal_mode=WAL&_synchronous=FULL&_foreign_keys=1&_stmt_cache_size=%d",
 		d.opts.BusyTimeout.Milliseconds(), statementCache)
 	var err error
-	if d.dsn, err = sqliteuri.File(d.path, "mode="+mode+"&"+settings); err != nil {
-		return err
+	if d.opts.Create {
+		if d.dsn, err = sqliteuri.File(d.path, "mode=rwc&"+settings); err == nil {
+			err = d.create()
+		}
 	}
+	if err == nil {
+		d.dsn, err = sqliteuri.File(d.path, "mode=rw&"+settings)
+	}
+	if err == nil {
+		d.file, err = identityOf(d.path)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open database: %w", exhausted(err)), closeAll(d.mu.idle))
+	}
+	return d, nil
+}
+
+// create makes the first connection, and the file if there is none.
+func (d *Database) create() error {
 	first, err := d.openRaw()
-	if err != nil {
-		return err
+	if err == nil {
+		d.mu.idle = append(d.mu.idle, first)
 	}
-	if d.dsn, err = sqliteuri.File(d.path, "mode=rw&"+settings); err != nil {
-		return errors.Join(err, first.close())
-	}
-	first.internal = true
-	mode, err = queryText(first.inner, "PRAGMA journal_mode")
-	first.internal = false
-	if err == nil && mode != "wal" {
-		err = fmt.Errorf("open database: journal mode is %q, not WAL", mode)
-	}
-	if err != nil {
-		return errors.Join(err, first.close())
-	}
-	d.mu.idle = append(d.mu.idle, first)
-	return nil
+	return err
 }
 
 // DB returns the long-lived handle. It works whenever the gate lets it, statements
 // included, until the database is closed. Closing it closes only the handle.
-func (d *Database) DB() *sql.DB { return d.root.handle }
+func (d *Database) DB() *sql.DB {
+	d.root.Do(func() {
+		d.root.handle = d.newScope(nil).handle
+		d.root.handle.SetConnMaxIdleTime(d.opts.IdleTime)
+	})
+	return d.root.handle
+}
 
 // Scoped returns a handle for one piece of work, on the same connections, that must
 // pass gate as well; a nil gate always lets it pass. Closing the handle ends
@@ -169,6 +172,7 @@ func (d *Database) Close() error {
 }
 
 func (d *Database) close() error {
+	d.DB() // so that nobody makes it, and its goroutine, later
 	d.mu.Lock()
 	d.mu.closed = true
 	var scopes []*scope
@@ -189,21 +193,18 @@ func (d *Database) close() error {
 	for _, s := range scopes {
 		errs = append(errs, s.end(ctx), s.handle.Close())
 	}
-	d.images.Wait()
-	for _, r := range idle {
-		errs = append(errs, r.close())
-	}
-	return errors.Join(errs...)
+	d.held.Wait()
+	return errors.Join(append(errs, closeAll(idle))...)
 }
 
-// useForImage reports whether the database is open, and if so keeps Close waiting until
-// d.images.Done.
-func (d *Database) useForImage() bool {
+// hold reports whether the database is open, and if so keeps Close waiting until
+// d.held.Done.
+func (d *Database) hold() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.mu.closed {
 		return false
 	}
-	d.images.Add(1)
+	d.held.Add(1)
 	return true
 }

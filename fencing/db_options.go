@@ -16,6 +16,7 @@ const (
 	DefaultCloseTimeout    = 10 * time.Second
 	DefaultMaxConnections  = 64
 	DefaultIdleConnections = 4
+	DefaultIdleTime        = time.Minute
 )
 
 // MinSQLiteVersion is the oldest SQLite that a guarded database runs on, as
@@ -44,6 +45,10 @@ type DatabaseOptions struct {
 	// IdleConnections is how many unused connections are kept, at least one. Zero
 	// means [DefaultIdleConnections].
 	IdleConnections int
+	// IdleTime is how long the long-lived handle keeps connections that nobody uses;
+	// after that the database keeps them, until [Database.Rest] closes them. Zero means
+	// [DefaultIdleTime].
+	IdleTime time.Duration
 	// MaxBytes bounds the size of the file, rounded down to whole pages; a write that
 	// needs more fails with [coord.CodeLedgerFull]. A file that is larger already can be
 	// read, and shrunk, but not grow. Zero means as much as SQLite can hold.
@@ -73,6 +78,7 @@ func (o *DatabaseOptions) Validate() error {
 	check(o.CloseTimeout < 0, "CloseTimeout must be positive")
 	check(o.MaxConnections < 0, "MaxConnections must be positive")
 	check(o.IdleConnections < 0, "IdleConnections must be positive")
+	check(o.IdleTime < 0, "IdleTime must be positive")
 	check(o.MaxBytes < 0, "MaxBytes must be positive")
 	check(o.MaxValue < 0 || o.MaxValue > maxValue, fmt.Sprintf("MaxValue must be within 0 and %d", maxValue))
 	if len(wrong) == 0 {
@@ -93,6 +99,7 @@ func (o *DatabaseOptions) withDefaults() DatabaseOptions {
 	}
 	fill(&filled.BusyTimeout, DefaultBusyTimeout)
 	fill(&filled.CloseTimeout, DefaultCloseTimeout)
+	fill(&filled.IdleTime, DefaultIdleTime)
 	if filled.MaxValue == 0 {
 		filled.MaxValue = maxValue
 	}

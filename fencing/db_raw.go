@@ -43,7 +43,7 @@ type rawConn struct {
 }
 
 func (d *Database) openRaw() (*rawConn, error) {
-	inner, err := openSQLite(d.dsn)
+	inner, err := d.connect()
 	if err != nil {
 		return nil, err
 	}
@@ -57,6 +57,9 @@ func (d *Database) openRaw() (*rawConn, error) {
 	}
 	r.interrupt = stmt.(driver.StmtExecContext)
 	if err := r.limitSize(); err != nil {
+		return nil, errors.Join(err, stmt.Close(), inner.Close())
+	}
+	if err := r.checkMode(); err != nil {
 		return nil, errors.Join(err, stmt.Close(), inner.Close())
 	}
 	inner.RegisterCommitHook(r.onCommit)
@@ -82,6 +85,20 @@ func (r *rawConn) limitSize() error {
 		return fmt.Errorf("page size: %w", err)
 	}
 	return r.run(fmt.Sprintf("PRAGMA max_page_count = %d", max(1, r.db.opts.MaxBytes/page)))
+}
+
+// checkMode finds out, with the first connection, whether the file system can do what WAL
+// mode needs.
+func (r *rawConn) checkMode() error {
+	if r.db.inWAL.Load() {
+		return nil
+	}
+	mode, err := queryText(r.inner, "PRAGMA journal_mode")
+	if err == nil && mode != "wal" {
+		err = fmt.Errorf("open database: journal mode is %q, not WAL", mode)
+	}
+	r.db.inWAL.Store(err == nil)
+	return err
 }
 
 // openSQLite opens one plain connection.
@@ -170,6 +187,7 @@ func (d *Database) get(ctx context.Context, done <-chan struct{}) (*rawConn, err
 		return nil, fmt.Errorf("wait for a connection: %w", err)
 	}
 	d.mu.Lock()
+	d.mu.uses++
 	if n := len(d.mu.idle); n > 0 {
 		r := d.mu.idle[n-1]
 		d.mu.idle = d.mu.idle[:n-1]
@@ -194,6 +212,7 @@ func (d *Database) put(r *rawConn) error {
 	r.holder = nil
 	r.forget()
 	d.mu.Lock()
+	d.mu.uses++
 	keep := !d.mu.closed && !r.spoiled && len(d.mu.idle) < d.opts.IdleConnections
 	if keep {
 		d.mu.idle = append(d.mu.idle, r)

@@ -36,13 +36,13 @@ const (
 // caller proves the lease when the image is used. Image fails if destPath exists, and
 // leaves no file behind when it fails. Closing the database ends it.
 func (d *Database) Image(ctx context.Context, destPath string) error {
-	if !d.useForImage() {
+	if !d.hold() {
 		return closedError("database")
 	}
-	defer d.images.Done()
+	defer d.held.Done()
 	f, err := os.OpenFile(destPath, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
-		return fmt.Errorf("image: %w", err)
+		return fmt.Errorf("image: %w", exhausted(err))
 	}
 	if err = f.Close(); err == nil {
 		err = d.copyTo(ctx, destPath)
@@ -54,14 +54,14 @@ func (d *Database) Image(ctx context.Context, destPath string) error {
 		err = syncFile(filepath.Dir(destPath))
 	}
 	if err != nil {
-		return fmt.Errorf("image: %w", errors.Join(err, os.Remove(destPath)))
+		return fmt.Errorf("image: %w", errors.Join(exhausted(err), os.Remove(destPath)))
 	}
 	return nil
 }
 
 // copyTo copies over a connection of its own, so that it waits for no consumer.
 func (d *Database) copyTo(ctx context.Context, destPath string) (err error) {
-	src, err := openSQLite(d.dsn)
+	src, err := d.connect()
 	if err != nil {
 		return err
 	}

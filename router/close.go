@@ -79,6 +79,7 @@ func (r *Router) close(ctx context.Context) error {
 	}
 	all.Wait()
 	r.openings.Wait()
+	r.background.Wait()
 	r.events.close()
 	r.awaitObserver()
 

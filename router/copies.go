@@ -47,19 +47,29 @@ func newCopies(h *Handle) *copies {
 }
 
 func (c *copies) restore(ctx context.Context, path string) (copystore.Restored, error) {
+	warm := c.h.router.takeWarm(c.h.key)
+	defer c.h.router.discard(warm)
 	return c.h.router.copies.Restore(ctx, c.h.lease.Grant(), copystore.RestoreRequest{
 		Path: path,
 		Verify: func(ctx context.Context, path string) (int64, error) {
 			return c.h.router.opts.verify(ctx, path, c.h.key)
 		},
+		Warm:      warm,
 		StillHeld: c.stillHeld,
 		Prove:     c.h.lease.Check,
 	})
 }
 
 // stillHeld asks the store, which alone knows that the tenure is over; a store
-// that does not answer says nothing of the kind.
+// that does not answer says nothing of the kind. A read does while all is well: a
+// renewal would wait for others to share the keepalive with.
 func (c *copies) stillHeld() error {
+	ctx, cancel := context.WithTimeout(c.h.ctx, c.h.router.opts.StoreTimeout)
+	defer cancel()
+	record, _, err := c.h.router.opts.Leases.Read(ctx, c.h.key)
+	if err == nil && record.Held && record.Owner == c.h.lease.Tenure().Owner && record.Epoch == c.h.Epoch() {
+		return c.h.lease.Ended()
+	}
 	if err := c.h.renewOnce(); errors.Is(err, coord.CodeLeaseLost) {
 		return err
 	}
@@ -91,19 +101,6 @@ func (h *Handle) Snapshot(ctx context.Context) (copystore.Manifest, error) {
 		return copystore.Manifest{}, ended // which is why
 	}
 	return copystore.Manifest{}, err
-}
-
-// copyLoop makes periodic copies while the tenant serves.
-func (h *Handle) copyLoop() {
-	for h.sleep(h.router.opts.SnapshotEvery) {
-		if h.State() != StateServing {
-			continue
-		}
-		// An unchanged ledger costs no call to the store, so nothing to retain either.
-		if manifest, err := h.publish(h.ctx, ifChanged); err == nil && manifest.Seq > 0 {
-			h.copies.retain(h.ctx)
-		}
-	}
 }
 
 // upToDate reports whether the newest committed copy, or the empty ledger that

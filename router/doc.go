@@ -29,10 +29,21 @@
 // acknowledged: it survives a handoff, and a crash if a copy was committed after
 // it. Work that ended behind the fence gets a [coord.OutcomeUnknownError].
 //
+// # Idle tenants
+//
+// A replica holds many tenants and few of them are in use. One that nobody has used
+// for [Options.IdleClose] has no connection any more, hence no descriptor: it holds its
+// lease, and the next call opens the local file again under the same tenure. Copies and
+// drills leave it at rest. After [Options.IdleHandoff] it is handed off to nobody.
+//
+// A local file that other hands delete or replace meanwhile does not come back empty:
+// the tenure ends with [coord.CodeLedgerGone], as if abandoned.
+//
 // # Goroutines and locks
 //
-// A [Router] owns one goroutine per opening, one per open tenant for each of renewal,
-// periodic copies and drills, a short one for the sweep after an opening, and one that
-// delivers events. [Router.Close] ends and joins all of them. Locks are taken in the order Router, Handle; none is held across
+// A [Router] owns one goroutine per opening, one per open tenant for its renewal and one
+// for everything else that it needs from time to time, a short one for the sweep after an
+// opening, for a drill and for an idle handoff, and one that delivers events.
+// database/sql has one for the long-lived handle. [Router.Close] ends and joins all of them. Locks are taken in the order Router, Handle; none is held across
 // I/O.
 package router

@@ -28,10 +28,14 @@ func (h *Handle) Proved() (age time.Duration, ok bool) {
 	return h.router.opts.Clock.Now() - *at, true
 }
 
-// drillLoop proves the newest copy restorable, twice in each DrillEvery, so that a
-// proof is not older than that while proofs take less than half of it.
-func (h *Handle) drillLoop() {
-	for h.sleep(h.router.opts.DrillEvery / 2) {
+// startDrill proves the newest copy restorable, beside the upkeep, which has to go on
+// meanwhile. Drills of all tenants take turns.
+func (h *Handle) startDrill() {
+	if _, ok := h.copies.newest(); !ok || h.drilling.Swap(true) {
+		return
+	}
+	h.loops.Go(func() {
+		defer h.drilling.Store(false)
 		select {
 		case h.router.drill <- struct{}{}:
 		case <-h.ctx.Done():
@@ -39,7 +43,7 @@ func (h *Handle) drillLoop() {
 		}
 		h.prove(h.ctx)
 		<-h.router.drill
-	}
+	})
 }
 
 // newest returns the newest copy that this tenure knows: its own, or the one that

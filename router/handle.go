@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -26,7 +28,6 @@ type Handle struct {
 
 	// Set while opening, read-only afterwards.
 	db       *fencing.Database
-	ledger   *ledger.Ledger
 	restored *copystore.Ref
 
 	// ctx ends with the tenure; the background work and copies run under it.
@@ -34,6 +35,13 @@ type Handle struct {
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
 	gone   chan struct{} // closed when nothing of the handle is left
+
+	since  time.Duration // when the lease was granted, on the replica's clock
+	moving atomic.Bool   // a HandoffTo is under way
+
+	drilling   atomic.Bool   // a drill is under way, or waits for its turn
+	resting    bool          // the database is at rest; for upkeep alone, as is the next
+	restsSince time.Duration // on the router's clock
 
 	mu struct {
 		sync.Mutex
@@ -69,7 +77,8 @@ func (h *Handle) State() State {
 func (h *Handle) Done() <-chan struct{} { return h.gone }
 
 // Err returns why the tenure ended, nil while it has not: a [*coord.FencedError]
-// if the lease was lost, [coord.CodeHandleClosed] otherwise.
+// if the lease was lost, [coord.CodeLedgerGone] if the local file was, and
+// [coord.CodeHandleClosed] otherwise.
 func (h *Handle) Err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -82,7 +91,10 @@ func (h *Handle) Check() error { return h.gate.Check() }
 // DB returns the guarded database, for as long as the tenure lasts. Every call
 // through it proves the lease. It does not count as work in flight: a handoff
 // does not wait for it, and its writes are refused from the moment the final copy
-// is being made. Use [Handle.Run] for work that a handoff must wait for.
+// is being made. Use [Handle.Run] for work that a handoff must wait for. It works on,
+// statements included, after the tenant was idle for [Options.IdleClose] and its
+// connections were closed; a connection, transaction or result set that is left open
+// keeps the tenant from being idle.
 func (h *Handle) DB() *sql.DB { return h.db.DB() }
 
 // Stats returns figures about the open database: its size, and that of its write-ahead
@@ -91,7 +103,7 @@ func (h *Handle) Stats() (fencing.Stats, error) { return h.db.Stats() }
 
 // Ledger returns the event ledger on [Handle.DB]. Its calls fail if [Options.Schema] is
 // a service's own.
-func (h *Handle) Ledger() *ledger.Ledger { return h.ledger }
+func (h *Handle) Ledger() *ledger.Ledger { return ledger.New(h.db.DB(), h.key) }
 
 // A View is what the callback of [Handle.Run] works with. The view, and every
 // connection, transaction, statement and result taken from it, stops working when
@@ -134,6 +146,7 @@ func (h *Handle) Run(ctx context.Context, work func(ctx context.Context, v *View
 		return err
 	}
 	err := h.inView(ctx, work)
+	h.endIfGone(err)
 	if coord.CodeOf(err) != "" {
 		return err
 	}

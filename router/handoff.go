@@ -84,6 +84,11 @@ func (h *Handle) Abandon(ctx context.Context) error {
 		defer h.mu.Unlock()
 		return h.refusalLocked()
 	}
+	return h.letGo(ctx)
+}
+
+// letGo does what is left to do of a tenure that ended without a final copy.
+func (h *Handle) letGo(ctx context.Context) error {
 	err := h.release(ctx)
 	h.dismantle()
 	h.emit(Event{Kind: EventReleased, Code: coord.CodeOf(err)})

@@ -7,7 +7,6 @@ import (
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/fencing"
-	"github.com/leaseholddb/leasehold/ledger"
 )
 
 // ledgerFile is the local ledger in a tenant's directory.
@@ -16,20 +15,37 @@ const ledgerFile = "ledger.db"
 // open settles t. It runs on a goroutine of its own.
 func (r *Router) open(t *tenant) {
 	defer close(t.opened)
-	h, err := r.acquire(t.key)
+	h, err := r.acquire(t.key, t.waited)
 	if err == nil {
 		err = h.bringUp(r.opening)
 	}
 	if err != nil {
-		t.err = err
+		t.err = exhausted(t.key, err)
 		r.vacate(t.key)
 		return
 	}
 	t.handle = h
 }
 
+// exhausted gives an opening that failed for want of file descriptors its code,
+// whichever of the many files and connections it was.
+func exhausted(key coord.Key, err error) error {
+	if !fencing.Exhausted(err) || errors.Is(err, coord.CodeResourcesExhausted) {
+		return err
+	}
+	return &coord.Error{
+		Code: coord.CodeResourcesExhausted, Op: "open", Key: key, Err: err,
+		Hint: "raise the limit of open files, or let the replica hold fewer tenants in use at once",
+	}
+}
+
 // acquire touches no file: a tenant that somebody else owns is not ours to touch.
-func (r *Router) acquire(key coord.Key) (*Handle, error) {
+func (r *Router) acquire(key coord.Key, waited bool) (*Handle, error) {
+	if !waited {
+		if err := r.yield(r.opening, key); err != nil {
+			return nil, err
+		}
+	}
 	ctx, cancel := context.WithTimeout(r.opening, r.opts.StoreTimeout)
 	defer cancel()
 	lease, err := fencing.Acquire(ctx, r.opts.Leases, key, r.opts.ReplicaID, r.opts.lease())
@@ -39,7 +55,7 @@ func (r *Router) acquire(key coord.Key) (*Handle, error) {
 		}
 		return nil, err
 	}
-	h := &Handle{router: r, key: key, lease: lease, gate: &viewGate{lease: lease}, gone: make(chan struct{})}
+	h := &Handle{router: r, key: key, lease: lease, gate: &viewGate{lease: lease}, gone: make(chan struct{}), since: r.opts.Clock.Now()}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.mu.changed = make(chan struct{})
 	h.copies = newCopies(h)
@@ -63,12 +79,7 @@ func (h *Handle) bringUp(opening context.Context) error {
 		return h.undo(opening, err)
 	}
 	h.loops.Go(h.copies.sweep)
-	if h.router.opts.SnapshotEvery > 0 {
-		h.loops.Go(h.copyLoop)
-	}
-	if h.router.opts.DrillEvery > 0 {
-		h.loops.Go(h.drillLoop)
-	}
+	h.loops.Go(h.upkeep)
 	return nil
 }
 
@@ -98,11 +109,13 @@ func (h *Handle) prepare(ctx context.Context) error {
 	if err := h.lease.Check(); err != nil {
 		return err
 	}
-	db, err := fencing.OpenDatabase(ctx, path, h.gate, &fencing.DatabaseOptions{Protected: schema.Protected(), MaxValue: h.router.opts.MaxValue})
+	db, err := fencing.OpenDatabase(ctx, path, h.gate, &fencing.DatabaseOptions{
+		Protected: schema.Protected(), MaxValue: h.router.opts.MaxValue, IdleTime: h.router.opts.IdleClose / 2,
+	})
 	if err != nil {
 		return err
 	}
-	h.db, h.ledger, h.restored = db, ledger.New(db.DB(), h.key), from
+	h.db, h.restored = db, from
 	h.copies.covered.Store(db.Commits())
 	if migrated {
 		h.copies.covered.Store(uncovered)

@@ -41,6 +41,11 @@ func TestLocksOfAnOpenTenantSurvive(t *testing.T) {
 		a, b := w.router("a"), w.router("b")
 		h := a.open(key(t, 1))
 		mustAdd(t, h, "one")
+		kept, err := h.DB().Conn(t.Context()) // the last connection to go takes the locks along
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer kept.Close()
 		path := filepath.Join(a.TenantRoot(key(t, 1)), "ledger.db")
 		before := locksOf(t, path)
 		if before == "" {

@@ -223,3 +223,29 @@ func TestOptionsAreCheckedTogether(t *testing.T) {
 		}
 	}
 }
+
+// Issue 6, numbers: an opening opens no connection, so that a replica that takes over
+// thousands of tenants needs descriptors only for those in use; and it asks for no
+// renewal, which may wait for others to share it.
+func TestOpeningIsCheap(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.router("a"), w.router("b")
+		for n := range 20 {
+			h := a.open(key(t, n))
+			mustAdd(t, h, "one")
+			if err := h.Handoff(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		renewals, began := w.leases.count("renew"), time.Now()
+		for n := range 20 {
+			if h := b.open(key(t, n)); connections(t, h) != 0 || descriptors(t, b.TenantRoot(h.Key())) != 0 {
+				t.Errorf("an opening left %d connections", connections(t, h))
+			}
+		}
+		if n := w.leases.count("renew") - renewals; n != 0 || time.Since(began) != 0 {
+			t.Errorf("20 openings took %v and asked for %d renewals", time.Since(began), n)
+		}
+		wantHeld(t, b.open(key(t, 7)), "one")
+	})
+}

@@ -19,9 +19,16 @@ const (
 	DefaultLeaseTTL         = 10 * time.Second
 	DefaultLeaseMargin      = 2 * time.Second
 	DefaultDrainTimeout     = 120 * time.Second
+	DefaultMinTenure        = 10 * time.Second
 	DefaultStoreTimeout     = 5 * time.Second
 	DefaultCloseConcurrency = 8
 	DefaultKeepCopies       = 3
+	DefaultIdleClose        = 30 * time.Second
+	DefaultCopyConcurrency  = 8
+
+	// MinIdleClose is the least IdleClose, so that a replica does not busy itself with
+	// tenants that nobody uses.
+	MinIdleClose = 10 * time.Millisecond
 
 	// minRenewEvery keeps very short TTLs from busying the lease store.
 	minRenewEvery = 50 * time.Millisecond
@@ -60,6 +67,10 @@ type Options struct {
 	DrillEvery time.Duration
 	// DrainTimeout bounds how long a handoff or a forget waits for running work.
 	DrainTimeout time.Duration
+	// MinTenure is how old a tenure must be before another replica's request for the
+	// tenant is honoured by a handoff; see [Router.OpenWait]. Negative means that none
+	// ever is.
+	MinTenure time.Duration
 	// StoreTimeout bounds each request to the lease store other than renewals,
 	// which are bounded by what is left until the fence.
 	StoreTimeout time.Duration
@@ -73,6 +84,18 @@ type Options struct {
 	MaxTenants int
 	// CloseConcurrency is how many tenants Close hands off at once.
 	CloseConcurrency int
+	// CopyConcurrency is how many periodic copies are made at once, over all tenants.
+	CopyConcurrency int
+	// IdleClose is after about how long without use a tenant's connections are closed:
+	// at least half of it, at most twice. From then on the tenant takes no descriptor and
+	// little memory, but holds its lease; the next call opens the local ledger again,
+	// under the same tenure and in about a millisecond.
+	IdleClose time.Duration
+	// IdleHandoff is how long a tenant must have been without connections and calls of
+	// Run before it is handed off to nobody in particular. Then it costs nothing at all,
+	// and the next Open begins a new tenure. Handles, and what was taken from
+	// [Handle.DB], end as with every handoff. Zero means never.
+	IdleHandoff time.Duration
 	// KeepCopies is how many of the newest committed copies of a tenant are kept.
 	KeepCopies int
 
@@ -99,9 +122,12 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.LeaseMargin, min(DefaultLeaseMargin, o.LeaseTTL/5))
 	setDefault(&o.RenewEvery, max(minRenewEvery, o.LeaseTTL/3))
 	setDefault(&o.DrainTimeout, DefaultDrainTimeout)
+	setDefault(&o.MinTenure, DefaultMinTenure)
 	setDefault(&o.StoreTimeout, DefaultStoreTimeout)
 	setDefault(&o.CloseConcurrency, DefaultCloseConcurrency)
 	setDefault(&o.KeepCopies, DefaultKeepCopies)
+	setDefault(&o.CopyConcurrency, DefaultCopyConcurrency)
+	setDefault(&o.IdleClose, DefaultIdleClose)
 	if o.Schema == nil {
 		o.Schema = ledger.Builtin{}
 	}
@@ -150,6 +176,9 @@ func (o Options) validate() error {
 	demand(o.MaxValue >= 0, "MaxValue must not be negative")
 	demand(o.MaxTenants >= 0, "MaxTenants must not be negative")
 	demand(o.CloseConcurrency > 0, "CloseConcurrency must be positive, not %d", o.CloseConcurrency)
+	demand(o.CopyConcurrency > 0, "CopyConcurrency must be positive, not %d", o.CopyConcurrency)
+	demand(o.IdleClose >= MinIdleClose, "IdleClose must be at least %v, not %v", MinIdleClose, o.IdleClose)
+	demand(o.IdleHandoff >= 0, "IdleHandoff must not be negative")
 	demand(o.KeepCopies > 0, "KeepCopies must be positive, not %d", o.KeepCopies)
 	if len(all) > 0 {
 		return &coord.Error{Code: coord.CodeOptionsInvalid, Op: "router options", Err: errors.Join(all...)}

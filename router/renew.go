@@ -14,11 +14,14 @@ import (
 // that a healthy store could not answer them.
 const minRenewTimeout = 100 * time.Millisecond
 
+// renewalMoments is how many moments there are in each RenewEvery.
+const renewalMoments = 4
+
 // renewLoop renews the lease until the tenure ends. Failures are retried after an
 // ever shorter part of what is left until the fence, and on and on behind it,
 // since a renewal may still resume the tenure.
 func (h *Handle) renewLoop() {
-	wait := h.router.opts.RenewEvery
+	wait := h.untilRenewal()
 	for h.sleep(wait) {
 		err := h.renewOnce()
 		switch {
@@ -26,7 +29,7 @@ func (h *Handle) renewLoop() {
 			return
 		case err == nil:
 			h.emit(Event{Kind: EventRenewed})
-			wait = h.router.opts.RenewEvery
+			wait = h.untilRenewal()
 		case errors.Is(err, coord.CodeLeaseLost):
 			h.lose()
 			return
@@ -36,6 +39,14 @@ func (h *Handle) renewLoop() {
 			h.log().Warn("lease renewal failed", zap.Duration("until_fence", h.lease.Remaining()), zap.Duration("retry_in", wait), zap.Error(err))
 		}
 	}
+}
+
+// untilRenewal is RenewEvery, or up to a quarter less: the renewals of a replica's tenants
+// come at the same few moments, so that a lease store which can renews many at once.
+func (h *Handle) untilRenewal() time.Duration {
+	every, now := h.router.opts.RenewEvery, h.router.opts.Clock.Now()
+	due := (now + every).Truncate(max(1, every/renewalMoments))
+	return due - now
 }
 
 // renewOnce bounds one renewal by half of what is left until the fence, so that a

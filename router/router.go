@@ -17,15 +17,17 @@ import (
 // A Router opens tenants on one replica and owns the handles. It is safe for
 // concurrent use.
 type Router struct {
-	opts   Options
-	copies *copystore.Copies
-	events *dispatcher
-	drill  chan struct{} // one slot: drills take turns
+	opts    Options
+	copies  *copystore.Copies
+	events  *dispatcher
+	drill   chan struct{} // one slot: drills take turns
+	copying chan struct{} // Options.CopyConcurrency slots, for periodic copies
 
 	// opening ends when the router is closed: openings under way are undone.
 	opening     context.Context
 	stopOpening context.CancelFunc
 	openings    sync.WaitGroup
+	background  sync.WaitGroup // hears and honours requests of other replicas, and hands off tenants that nobody uses
 
 	closing  atomic.Bool   // somebody is doing the work of Close
 	closed   chan struct{} // closed when it is done
@@ -35,7 +37,9 @@ type Router struct {
 		sync.Mutex
 		closed  bool // no opening begins any more
 		tenants map[coord.Key]*tenant
-		order   []*tenant // in opening order
+		order   []*tenant          // in opening order
+		noted   map[coord.Key]bool // another replica wanted it, when last heard
+		warm    map[coord.Key]*copystore.Warm
 	}
 }
 
@@ -43,6 +47,7 @@ type Router struct {
 // until nothing is left of it.
 type tenant struct {
 	key    coord.Key
+	waited bool          // the opening waited for the tenant
 	opened chan struct{} // closed when handle or err is set
 
 	handle *Handle
@@ -66,12 +71,17 @@ func New(opts Options) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Router{opts: opts, copies: copies, drill: make(chan struct{}, 1), closed: make(chan struct{})}
+	r := &Router{opts: opts, copies: copies, drill: make(chan struct{}, 1), copying: make(chan struct{}, opts.CopyConcurrency), closed: make(chan struct{})}
 	r.opening, r.stopOpening = context.WithCancel(context.Background())
 	r.mu.tenants = make(map[coord.Key]*tenant)
+	r.mu.noted = make(map[coord.Key]bool)
+	r.mu.warm = make(map[coord.Key]*copystore.Warm)
 	r.events = newDispatcher(opts.Observer, func(p any) {
 		opts.Logger.Error("the observer panicked", zap.Any("panic", p))
 	})
+	if store, ok := opts.Leases.(coord.WantStore); ok {
+		r.background.Go(func() { r.watchWants(store) })
+	}
 	return r, nil
 }
 
@@ -100,11 +110,21 @@ func (r *Router) TenantRoot(key coord.Key) string {
 //     [coord.CodeCopyConflict], [coord.CodeCopyStoreUnavailable]: the ledger could
 //     not be put in place; the lease was given back and nothing is served.
 func (r *Router) Open(ctx context.Context, key coord.Key) (*Handle, error) {
+	return r.openAs(ctx, key, asking)
+}
+
+// Whether an opening waited for the tenant, or leaves it to those that do.
+const (
+	waiting = true
+	asking  = false
+)
+
+func (r *Router) openAs(ctx context.Context, key coord.Key, waited bool) (*Handle, error) {
 	if err := key.Validate(); err != nil {
 		return nil, err
 	}
 	for {
-		t, err := r.enroll(key)
+		t, err := r.enroll(key, waited)
 		if err != nil {
 			return nil, err
 		}
@@ -237,7 +257,7 @@ func (t *tenant) openHandle() *Handle {
 }
 
 // enroll returns the tenant's entry, starting its opening if there was none.
-func (r *Router) enroll(key coord.Key) (*tenant, error) {
+func (r *Router) enroll(key coord.Key, waited bool) (*tenant, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.closed {
@@ -246,14 +266,22 @@ func (r *Router) enroll(key coord.Key) (*tenant, error) {
 	if t := r.mu.tenants[key]; t != nil {
 		return t, nil
 	}
-	if limit := r.opts.MaxTenants; limit > 0 && len(r.mu.tenants) >= limit {
-		return nil, &coord.Error{Code: coord.CodeAtCapacity, Key: key, Detail: fmt.Sprintf("this replica holds %d tenants, the most it may", limit)}
+	if r.fullLocked() {
+		return nil, r.atCapacity(key)
 	}
-	t := &tenant{key: key, opened: make(chan struct{})}
+	t := &tenant{key: key, waited: waited, opened: make(chan struct{})}
 	r.mu.tenants[key] = t
 	r.mu.order = append(r.mu.order, t)
 	r.openings.Go(func() { r.open(t) })
 	return t, nil
+}
+
+func (r *Router) fullLocked() bool {
+	return r.opts.MaxTenants > 0 && len(r.mu.tenants) >= r.opts.MaxTenants
+}
+
+func (r *Router) atCapacity(key coord.Key) error {
+	return &coord.Error{Code: coord.CodeAtCapacity, Key: key, Detail: fmt.Sprintf("this replica holds %d tenants, the most it may", r.opts.MaxTenants)}
 }
 
 // vacate forgets the tenant's entry, so that it may be opened here again.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 
 	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/fencing"
 )
 
 // A Schema is what a service keeps in its tenants' databases: how a new one is
@@ -49,7 +50,7 @@ type Schema interface {
 // judge gives an error of Verify that has no code its meaning.
 func judge(ctx context.Context, key coord.Key, err error) error {
 	var path *fs.PathError
-	if err == nil || ctx.Err() != nil || coord.CodeOf(err) != "" || errors.As(err, &path) {
+	if err == nil || ctx.Err() != nil || coord.CodeOf(err) != "" || errors.As(err, &path) || fencing.Exhausted(err) {
 		return err
 	}
 	return &coord.Error{Code: coord.CodeLedgerInvalid, Op: "verify", Key: key, Err: err}

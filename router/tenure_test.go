@@ -290,3 +290,36 @@ func TestObserverCannotHarm(t *testing.T) {
 		}
 	})
 }
+
+// Issue 6, numbers: tenants that were opened at different times renew at the same few
+// moments, so that the lease store can share what it sends, and none later than
+// RenewEvery after the time before.
+func TestRenewalsComeTogether(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.router("a")
+		for n := range 50 {
+			a.open(key(t, n))
+			time.Sleep(77 * time.Millisecond)
+		}
+		time.Sleep(ttl)
+		synctest.Wait()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		moments, last := make(map[time.Time]bool), make(map[coord.Key]time.Time)
+		for _, e := range a.mu.events {
+			switch e.Kind {
+			case router.EventRenewed:
+				moments[e.Time] = true
+				fallthrough
+			case router.EventAcquired:
+				if before, ok := last[e.Key]; ok && e.Time.Sub(before) > ttl/3 {
+					t.Errorf("%s was renewed after %v", e.Key, e.Time.Sub(before))
+				}
+				last[e.Key] = e.Time
+			}
+		}
+		if most := 4 * int(14*time.Second/(ttl/3)); len(moments) == 0 || len(moments) > most+4 {
+			t.Errorf("renewals at %d moments", len(moments))
+		}
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -45,7 +46,7 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 		clock := coordtest.BubbleClock()
 		test(t, &world{
 			t: t, clock: clock,
-			leases: &switchedLeases{LeaseStore: memlease.New(clock)},
+			leases: &switchedLeases{Store: memlease.New(clock)},
 			copies: &switchedCopies{Store: memstore.New()},
 		})
 	})
@@ -211,7 +212,7 @@ var errSwitchedOff = errors.New("switched off by the test")
 
 // switchedLeases counts requests, and fails or refuses those that a test says.
 type switchedLeases struct {
-	coord.LeaseStore
+	*memlease.Store
 	mu struct {
 		sync.Mutex
 		calls  map[string]int
@@ -262,28 +263,28 @@ func (s *switchedLeases) Acquire(ctx context.Context, key coord.Key, owner strin
 	if err := s.call("acquire"); err != nil {
 		return coord.Grant{}, err
 	}
-	return s.LeaseStore.Acquire(ctx, key, owner, ttl)
+	return s.Store.Acquire(ctx, key, owner, ttl)
 }
 
 func (s *switchedLeases) Renew(ctx context.Context, t coord.Tenure, ttl time.Duration) (coord.Grant, error) {
 	if err := s.call("renew"); err != nil {
 		return coord.Grant{}, err
 	}
-	return s.LeaseStore.Renew(ctx, t, ttl)
+	return s.Store.Renew(ctx, t, ttl)
 }
 
 func (s *switchedLeases) Release(ctx context.Context, t coord.Tenure) error {
 	if err := s.call("release"); err != nil {
 		return err
 	}
-	return s.LeaseStore.Release(ctx, t)
+	return s.Store.Release(ctx, t)
 }
 
 func (s *switchedLeases) MarkForgotten(ctx context.Context, t coord.Tenure) (coord.Epoch, error) {
 	if err := s.call("forget"); err != nil {
 		return 0, err
 	}
-	return s.LeaseStore.MarkForgotten(ctx, t)
+	return s.Store.MarkForgotten(ctx, t)
 }
 
 // switchedCopies counts requests and can fail them, or hold them until a test lets go.
@@ -292,6 +293,7 @@ type switchedCopies struct {
 	mu struct {
 		sync.Mutex
 		calls   int
+		images  int // read
 		running int
 		fail    error
 		hold    chan struct{} // nil: pass
@@ -322,6 +324,23 @@ func (s *switchedCopies) calls() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.calls
+}
+
+// Open implements copystore.Store.
+func (s *switchedCopies) Open(ctx context.Context, name string) (io.ReadCloser, error) {
+	s.mu.Lock()
+	if strings.HasSuffix(name, ".db") {
+		s.mu.images++
+	}
+	s.mu.Unlock()
+	return s.Store.Open(ctx, name)
+}
+
+// imagesRead is how often an image was read.
+func (s *switchedCopies) imagesRead() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.images
 }
 
 // running is the number of creates under way.

@@ -45,8 +45,13 @@ type config struct {
 	SnapshotEvery    time.Duration
 	DrillEvery       time.Duration
 	DrainTimeout     time.Duration
+	MinTenure        time.Duration
+	ParkTimeout      time.Duration
 	MaxTenants       int
 	CloseConcurrency int
+	CopyConcurrency  int
+	IdleClose        time.Duration
+	IdleHandoff      time.Duration
 
 	BodyTimeout time.Duration
 }
@@ -59,6 +64,7 @@ const (
 	defaultEmbeddedEtcdPeer   = "127.0.0.1:2380"
 	defaultSnapshotEvery      = 30 * time.Second
 	defaultDrillEvery         = 24 * time.Hour
+	defaultIdleHandoff        = time.Hour
 
 	copiesBase = "copies" // under the state directory, if --copies is not set
 	etcdBase   = "etcd"   // under the state directory, for an embedded etcd
@@ -77,7 +83,12 @@ func defaultConfig() *config {
 		SnapshotEvery:      defaultSnapshotEvery,
 		DrillEvery:         defaultDrillEvery,
 		DrainTimeout:       router.DefaultDrainTimeout,
+		MinTenure:          router.DefaultMinTenure,
+		ParkTimeout:        httpapi.DefaultParkTimeout,
 		CloseConcurrency:   router.DefaultCloseConcurrency,
+		CopyConcurrency:    router.DefaultCopyConcurrency,
+		IdleClose:          router.DefaultIdleClose,
+		IdleHandoff:        defaultIdleHandoff,
 		BodyTimeout:        httpapi.DefaultBodyTimeout,
 	}
 }
@@ -103,8 +114,13 @@ func (c *config) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&c.SnapshotEvery, "snapshot-every", c.SnapshotEvery, "time between durable copies of a tenant, which is what a crash may lose; 0 for none")
 	f.DurationVar(&c.DrillEvery, "drill-every", c.DrillEvery, "within what time the newest copy of each open tenant is proved restorable again, by restoring it to a file that is removed; 0 for never")
 	f.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long a handoff, and the whole of a shutdown, waits for running work")
+	f.DurationVar(&c.MinTenure, "min-tenure", c.MinTenure, "how long a tenant stays before it is handed off because another replica asks for it; negative for never")
+	f.DurationVar(&c.ParkTimeout, "park-timeout", c.ParkTimeout, "how long a request for a tenant that is being handed off waits for it instead of failing")
 	f.IntVar(&c.MaxTenants, "max-tenants", 0, "most `N` tenants held at once; 0 for no cap")
 	f.IntVar(&c.CloseConcurrency, "close-concurrency", c.CloseConcurrency, "`N` tenants that a shutdown hands off at once")
+	f.IntVar(&c.CopyConcurrency, "copy-concurrency", c.CopyConcurrency, "`N` periodic copies that are made at once, over all tenants")
+	f.DurationVar(&c.IdleClose, "idle-close", c.IdleClose, "after about how long without use a tenant's connections are closed; it holds its lease, and the next request opens the local ledger again")
+	f.DurationVar(&c.IdleHandoff, "idle-handoff", c.IdleHandoff, "how long a tenant must have been without connections before it is handed off to nobody, so that it costs nothing; the next request opens it anew; 0 for never")
 	f.DurationVar(&c.BodyTimeout, "body-timeout", c.BodyTimeout, "how long the body of a request may take to arrive")
 }
 
@@ -155,7 +171,12 @@ func (c *config) validate() error {
 	demand(c.DrainTimeout > 0, "drain-timeout must be positive")
 	demand(c.MaxTenants >= 0, "max-tenants must not be negative")
 	demand(c.CloseConcurrency > 0, "close-concurrency must be positive")
+	demand(c.CopyConcurrency > 0, "copy-concurrency must be positive")
+	demand(c.IdleClose >= router.MinIdleClose, "idle-close must be at least %v", router.MinIdleClose)
+	demand(c.IdleHandoff >= 0, "idle-handoff must not be negative")
 	demand(c.KeepCopies > 0, "keep-copies must be positive")
+	demand(c.MinTenure != 0, "min-tenure must not be 0; a negative one means never")
+	demand(c.ParkTimeout > 0, "park-timeout must be positive")
 	demand(c.BodyTimeout > 0, "body-timeout must be positive")
 	if isBucket(c.Copies) {
 		if err := blobstore.CheckURL(c.Copies); err != nil {

@@ -211,7 +211,8 @@ func (r *replica) makeRouter(context.Context) (err error) {
 	r.router, err = router.New(router.Options{
 		ReplicaID: r.id, StateRoot: r.cfg.StateDir, Leases: r.leases, Copies: r.copies,
 		LeaseTTL: r.cfg.LeaseTTL, LeaseMargin: r.cfg.LeaseMargin,
-		SnapshotEvery: r.cfg.SnapshotEvery, DrillEvery: r.cfg.DrillEvery, DrainTimeout: r.cfg.DrainTimeout,
+		CopyConcurrency: r.cfg.CopyConcurrency, IdleClose: r.cfg.IdleClose, IdleHandoff: r.cfg.IdleHandoff,
+		SnapshotEvery: r.cfg.SnapshotEvery, DrillEvery: r.cfg.DrillEvery, DrainTimeout: r.cfg.DrainTimeout, MinTenure: r.cfg.MinTenure,
 		MaxTenants: r.cfg.MaxTenants, CloseConcurrency: r.cfg.CloseConcurrency, KeepCopies: r.cfg.KeepCopies,
 		MaxValue: maxValue, Observer: monitor.Observe, Logger: r.log.Named("router"),
 	})
@@ -228,6 +229,8 @@ func (r *replica) makeRouter(context.Context) (err error) {
 		BodyTimeout:     r.cfg.BodyTimeout,
 		TransferTimeout: r.cfg.DrainTimeout + httpapi.DefaultTransferTimeout,
 		ForwardTimeout:  r.cfg.LeaseTTL,
+		ParkTimeout:     r.cfg.ParkTimeout,
+		Peers:           r.peer,
 		Logger:          r.log.Named("http"),
 	})
 	return err
@@ -268,6 +271,17 @@ func (r *replica) serveHTTP(context.Context) error {
 // register enters the replica into the registry, where it stays until it stops.
 func (r *replica) register(ctx context.Context) error {
 	return r.leases.Register(ctx, etcdlease.Replica{ID: r.id, Address: r.address, Started: time.Now()})
+}
+
+// peer looks a replica up in the registry.
+func (r *replica) peer(ctx context.Context, id string) (address string, known bool, err error) {
+	replicas, err := r.leases.Replicas(ctx)
+	for _, p := range replicas {
+		if p.ID == id {
+			return p.Address, true, nil
+		}
+	}
+	return "", false, err
 }
 
 // wait returns nil when the replica is asked to stop, and otherwise why it cannot

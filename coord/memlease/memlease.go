@@ -22,6 +22,7 @@ type Store struct {
 		sync.Mutex
 		records  map[coord.Key]*record
 		revision coord.Revision
+		wants    wants
 	}
 }
 
@@ -41,12 +42,14 @@ var (
 	_ coord.LeaseStore    = (*Store)(nil)
 	_ coord.ReleaseWaiter = (*Store)(nil)
 	_ coord.Auditor       = (*Store)(nil)
+	_ coord.WantStore     = (*Store)(nil)
 )
 
 // New returns an empty store that counts leases on clock.
 func New(clock coord.Clock) *Store {
 	s := &Store{clock: clock}
 	s.mu.records = make(map[coord.Key]*record)
+	s.mu.wants.changed = make(chan struct{})
 	return s
 }
 

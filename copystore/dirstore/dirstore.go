@@ -133,7 +133,7 @@ func (s *Store) writeTemp(ctx context.Context, temp string, r io.Reader, size in
 	}
 	defer f.Close()
 	// One byte beyond the size is enough to refuse the reader.
-	n, err := io.CopyBuffer(onlyWriter{f}, &contextReader{ctx, io.LimitReader(r, size+1)}, make([]byte, bufferSize))
+	n, err := io.CopyBuffer(onlyWriter{f}, &contextReader{ctx, io.LimitReader(r, size+1)}, make([]byte, min(bufferSize, size+1)))
 	if err != nil {
 		return err
 	}

@@ -27,9 +27,17 @@ var suites = []suite{
 	{"guard", benchGuard},
 	{"lease", benchLease},
 	{"copies", benchCopies},
+	{"scale", benchScale},
 }
 
 func main() {
+	if what := os.Getenv(childVariable); what != "" {
+		if err := runChild(what); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	only := flag.String("only", "", "comma-separated suites to run; all if empty")
 	out := flag.String("json", "bench.json", "where to write the figures")
 	strict := flag.Bool("strict", false, "exit with 1 if a figure misses its limit")

@@ -65,6 +65,11 @@ type partedBody struct {
 	Tenant       string      `json:"tenant"`
 	Epoch        coord.Epoch `json:"epoch"`
 	Flushed      bool        `json:"flushed"` // every acknowledged write is in a committed copy
+
+	// Of a handoff to a replica by name: who that is, and at which epoch it has opened
+	// the tenant. Without an epoch it has not, and whoever is asked next opens it.
+	To        string      `json:"to,omitempty"`
+	NextEpoch coord.Epoch `json:"next_epoch,omitempty"`
 }
 
 func newPartedBody(h *router.Handle, flushed bool) partedBody {
@@ -78,10 +83,10 @@ func (s *Server) prepareHandoff(in input) (work, error) {
 	if err := in.decode(decodeOptional, &want); err != nil {
 		return nil, err
 	}
-	if want.To != "" {
-		return nil, refuse(CodeRequestInvalid, "this version cannot hand a tenant to a replica of your choice: leave out \"to\", and open the tenant where you want it")
-	}
 	return func(ctx context.Context, h *router.Handle) (reply, error) {
+		if want.To != "" {
+			return s.handoffTo(ctx, in, h, want.To)
+		}
 		err := h.Handoff(ctx)
 		return reply{http.StatusOK, h.Epoch(), newPartedBody(h, true)}, err
 	}, nil

@@ -21,7 +21,7 @@ func TestIDsAreCheckedFirst(t *testing.T) {
 	n := newFleet(t).node("a")
 	endpoints := []struct{ method, suffix string }{
 		{"GET", ""}, {"DELETE", ""}, {"POST", "/open"}, {"POST", "/events"}, {"GET", "/events"},
-		{"POST", "/query"}, {"POST", "/exec"}, {"POST", "/snapshot"}, {"POST", "/handoff"}, {"POST", "/abandon"},
+		{"POST", "/query"}, {"POST", "/exec"}, {"POST", "/snapshot"}, {"POST", "/handoff"}, {"POST", "/receive"}, {"POST", "/abandon"},
 	}
 	bad := []string{
 		"..", ".", "%2e%2e", "%2E%2E%2f%2e%2e", "a%3fmode=memory", "a%23b", "%00", "a%00b", "%ff", "a%0ab", "%20", "",
@@ -70,8 +70,8 @@ func TestRequestsAreCheckedBeforeTheTenant(t *testing.T) {
 		{"POST", "/exec", `{}`}, {"POST", "/exec", `{"statements":[]}`}, {"POST", "/exec", `{"statements":[{"sql":""}]}`},
 		{"GET", "/events?limit=0", ``}, {"GET", "/events?limit=1001", ``}, {"GET", "/events?after=-1", ``}, {"GET", "/events?after=x", ``},
 		{"GET", "/events?limit=1&limit=2", ``}, {"GET", "/events?colour=red", ``}, {"GET", "/events?a=%zz", ``}, {"GET", "/events", `{}`},
-		{"POST", "/open", `[]`}, {"POST", "/snapshot", `{"x":1}`}, {"POST", "/handoff", `{"to":"b"}`}, {"POST", "/handoff", `{"from":"b"}`},
-		{"POST", "/abandon", `x`}, {"DELETE", "", `{"really":true}`}, {"GET", "", `x`},
+		{"POST", "/open", `[]`}, {"POST", "/snapshot", `{"x":1}`}, {"POST", "/handoff", `{"from":"b"}`},
+		{"POST", "/abandon", `x`}, {"POST", "/receive", `{}`}, {"POST", "/receive?x=1", ``}, {"DELETE", "", `{"really":true}`}, {"GET", "", `x`},
 	}
 	for _, r := range invalid {
 		n.refused(400, httpapi.CodeRequestInvalid, r.method, tenant+r.path, r.body)

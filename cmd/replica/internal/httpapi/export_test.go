@@ -9,8 +9,8 @@ import (
 
 // Perform runs do as the work of an endpoint that opens tenants.
 func (s *Server) Perform(ctx context.Context, key coord.Key, do func(context.Context, *router.Handle) error) error {
-	_, err := s.perform(ctx, key, openOrCreate, func(ctx context.Context, h *router.Handle) (reply, error) {
+	_, err := s.perform(ctx, visit{key: key, wants: openOrCreate, do: func(ctx context.Context, h *router.Handle) (reply, error) {
 		return reply{}, do(ctx, h)
-	})
+	}})
 	return err
 }

@@ -53,8 +53,9 @@ func newForwarder() *forwarder {
 func (f *forwarder) close() { f.transport.CloseIdleConnections() }
 
 // elsewhere answers a request for a tenant that another replica holds: it says
-// who, or asks the owner.
-func (s *Server) elsewhere(ctx context.Context, w http.ResponseWriter, r *http.Request, op operation, held *coord.LeaseHeldError) {
+// who, or asks the owner. If the owner did nothing because the tenant is not there, the
+// request is not answered yet, and what is returned passes that on.
+func (s *Server) elsewhere(ctx context.Context, w http.ResponseWriter, r *http.Request, op operation, held *coord.LeaseHeldError) (refused func()) {
 	owner := held.Record
 	switch {
 	case r.Header.Get(HeaderForward) == ForwardNever:
@@ -69,11 +70,12 @@ func (s *Server) elsewhere(ctx context.Context, w http.ResponseWriter, r *http.R
 		target, err := targetOf(owner, op, r)
 		if err != nil {
 			s.fail(w, r, &elsewhereError{held, http.StatusConflict, err.Error()})
-			return
+			return nil
 		}
 		setEpoch(w.Header(), owner.Epoch)
-		s.ask(ctx, w, r, op, owner.Owner, target)
+		return s.ask(ctx, w, r, op, owner, target)
 	}
+	return nil
 }
 
 // targetOf builds the owner's URL from what the lease store said, the checked key
@@ -92,26 +94,49 @@ func targetOf(owner coord.Record, op operation, r *http.Request) (string, error)
 	return target.String(), nil
 }
 
-// ask forwards the request and passes the reply on.
-func (s *Server) ask(ctx context.Context, w http.ResponseWriter, r *http.Request, op operation, owner, target string) {
+// ask forwards the request and passes the reply on, unless it is a refusal.
+func (s *Server) ask(ctx context.Context, w http.ResponseWriter, r *http.Request, op operation, owner coord.Record, target string) (refused func()) {
 	ctx, cancel := context.WithTimeout(ctx, s.ownerShare(ctx, op))
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, op.method, target, bytes.NewReader(bodyOf(r)))
 	if err != nil {
 		s.fail(w, r, fmt.Errorf("forward: %w", err))
-		return
+		return nil
 	}
 	request.Header = s.forwardedHeader(ctx, r.Header)
+	setEpoch(request.Header, owner.Epoch)
 	resp, err := s.forward.transport.RoundTrip(request)
 	if err != nil {
-		outcome, problem := forwardProblem(op, owner, err)
+		outcome, problem := forwardProblem(op, owner.Owner, err)
 		s.monitor.metrics.forwarded(outcome)
+		if outcome == forwardUnreachable && op.wants.opens() {
+			return func() { s.fail(w, r, problem) } // it may have handed the tenant off before it went
+		}
 		s.fail(w, r, problem)
-		return
+		return nil
 	}
 	defer resp.Body.Close()
 	s.monitor.metrics.forwarded(forwardAnswered)
+	if op.wants.opens() {
+		if refused := s.refusal(w, resp); refused != nil {
+			return refused
+		}
+	}
 	s.passOn(w, resp)
+	return nil
+}
+
+// forwardedTo returns the epoch that the sender of a forwarded request addressed it to.
+func forwardedTo(r *http.Request) (coord.Epoch, error) {
+	text := r.Header.Get(HeaderEpoch)
+	if text == "" || r.Header.Get(HeaderForwarded) == "" {
+		return 0, nil
+	}
+	epoch, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || epoch == 0 {
+		return 0, refuse(CodeRequestInvalid, HeaderEpoch+" must be a positive number")
+	}
+	return coord.Epoch(epoch), nil
 }
 
 // passOn copies the owner's reply. One that breaks off half-way breaks off for
@@ -159,7 +184,7 @@ func forwardProblem(op operation, owner string, err error) (outcome string, prob
 func (s *Server) forwardedHeader(ctx context.Context, from http.Header) http.Header {
 	h := endToEnd(from)
 	// The browser's statements about origin were judged here, against this host.
-	for _, name := range []string{"Origin", "Sec-Fetch-Site", "Expect", "Content-Length", HeaderForward} {
+	for _, name := range []string{"Origin", "Sec-Fetch-Site", "Expect", "Content-Length", HeaderForward, HeaderEpoch} {
 		h.Del(name)
 	}
 	deadline, _ := ctx.Deadline()

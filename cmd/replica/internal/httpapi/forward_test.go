@@ -200,10 +200,10 @@ func TestForwardedReplyThatBreaksOff(t *testing.T) {
 	}
 }
 
-// A tenure that ends between finding the handle and the work is found anew, once,
-// and only if the work was refused.
+// A tenure that ends between finding the handle and the work is found anew, for as long
+// as a request is parked, and only if the work was refused.
 func TestEndedTenureIsFoundAgain(t *testing.T) {
-	a := newFleet(t).node("a")
+	a := newFleet(t).node("a", func(o *httpapi.Options, _ *router.Options) { o.ParkTimeout = time.Second })
 	var epochs []coord.Epoch
 	err := a.api.Perform(t.Context(), mustKey(t), func(ctx context.Context, h *router.Handle) error {
 		if epochs = append(epochs, h.Epoch()); len(epochs) == 1 {
@@ -224,9 +224,10 @@ func TestEndedTenureIsFoundAgain(t *testing.T) {
 		}
 		return h.Run(ctx, func(context.Context, *router.View) error { return nil })
 	})
-	if !errors.Is(err, coord.CodeHandleClosed) || !slices.Equal(epochs, []coord.Epoch{2, 3}) {
+	if !errors.Is(err, coord.CodeHandleClosed) || len(epochs) < 2 {
 		t.Errorf("worked at epochs %v: %v", epochs, err)
 	}
+	last := epochs[len(epochs)-1]
 	epochs = nil
 	err = a.api.Perform(t.Context(), mustKey(t), func(ctx context.Context, h *router.Handle) error {
 		epochs = append(epochs, h.Epoch())
@@ -235,7 +236,7 @@ func TestEndedTenureIsFoundAgain(t *testing.T) {
 		}
 		return &coord.OutcomeUnknownError{Cause: h.Err()}
 	})
-	if !errors.Is(err, coord.CodeOutcomeUnknown) || !slices.Equal(epochs, []coord.Epoch{4}) {
+	if !errors.Is(err, coord.CodeOutcomeUnknown) || !slices.Equal(epochs, []coord.Epoch{last + 1}) {
 		t.Errorf("worked at epochs %v: %v", epochs, err)
 	}
 }

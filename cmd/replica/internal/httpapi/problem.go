@@ -24,6 +24,8 @@ const (
 	CodeSQLFailed        coord.Code = "SQL_FAILED"         // SQLite refused a statement; nothing was changed
 	CodeTenantNotOpen    coord.Code = "TENANT_NOT_OPEN"    // nobody holds the tenant that should be given up or copied
 	CodeOwnerUnreachable coord.Code = "OWNER_UNREACHABLE"  // the owner got no request, or only one that changes nothing
+	CodeReplicaUnknown   coord.Code = "REPLICA_UNKNOWN"    // no replica of that id is registered
+	CodeSuccessorUnready coord.Code = "SUCCESSOR_UNREADY"  // the replica that a tenant should go to could not prepare for it; nothing changed
 	CodeTimeout          coord.Code = "TIMEOUT"            // the request's time was up
 	CodeInternal         coord.Code = "INTERNAL"           // a failure that has no code of its own
 )
@@ -31,7 +33,7 @@ const (
 // The headers of this API.
 const (
 	HeaderReplica   = "Leasehold-Replica"   // in replies: the replica that did the work
-	HeaderEpoch     = "Leasehold-Epoch"     // in replies: the tenant's epoch, where one is known
+	HeaderEpoch     = "Leasehold-Epoch"     // in replies: the tenant's epoch, where one is known; in forwarded requests: the owner's
 	HeaderForward   = "Leasehold-Forward"   // in requests: [ForwardNever], or absent
 	HeaderForwarded = "Leasehold-Forwarded" // in requests: the replica that forwarded it
 	HeaderTimeout   = "Leasehold-Timeout"   // in requests: how long the sender waits, in milliseconds
@@ -122,7 +124,7 @@ func statusOf(code coord.Code) int {
 		return http.StatusBadRequest
 	case coord.CodeSQLRefused, CodeCrossOrigin:
 		return http.StatusForbidden
-	case coord.CodeTenantUnknown, CodeNotFound:
+	case coord.CodeTenantUnknown, CodeNotFound, CodeReplicaUnknown:
 		return http.StatusNotFound
 	case CodeMethodNotAllowed:
 		return http.StatusMethodNotAllowed
@@ -138,7 +140,8 @@ func statusOf(code coord.Code) int {
 		return http.StatusInsufficientStorage
 	case coord.CodeDraining, coord.CodeDrainTimeout, coord.CodeFenced, coord.CodeLeaseLost, coord.CodeHandleClosed,
 		coord.CodeOutcomeUnknown, coord.CodeLedgerBusy, coord.CodeLedgerNewer, coord.CodeAtCapacity, coord.CodeRouterClosed,
-		coord.CodeLeaseStoreUnavailable, coord.CodeCopyStoreUnavailable, CodeOwnerUnreachable, CodeTimeout:
+		coord.CodeLeaseStoreUnavailable, coord.CodeCopyStoreUnavailable, CodeOwnerUnreachable, CodeSuccessorUnready, CodeTimeout,
+		coord.CodeLedgerGone, coord.CodeResourcesExhausted:
 		return http.StatusServiceUnavailable
 	default:
 		return http.StatusInternalServerError

@@ -24,6 +24,7 @@ var wantStatus = map[coord.Code]int{
 	CodeCrossOrigin:                 403,
 	coord.CodeTenantUnknown:         404,
 	CodeNotFound:                    404,
+	CodeReplicaUnknown:              404,
 	CodeMethodNotAllowed:            405,
 	CodeBodyTimeout:                 408,
 	coord.CodeLeaseHeld:             409,
@@ -44,7 +45,10 @@ var wantStatus = map[coord.Code]int{
 	coord.CodeRouterClosed:          503,
 	coord.CodeLeaseStoreUnavailable: 503,
 	coord.CodeCopyStoreUnavailable:  503,
+	coord.CodeLedgerGone:            503, // the next open starts from the newest copy
+	coord.CodeResourcesExhausted:    503,
 	CodeOwnerUnreachable:            503,
+	CodeSuccessorUnready:            503,
 	CodeTimeout:                     503,
 	coord.CodeRestoreInvalid:        500,
 	coord.CodeCopyConflict:          500,

@@ -22,6 +22,7 @@ const (
 	DefaultRequestTimeout  = 30 * time.Second
 	DefaultTransferTimeout = 3 * time.Minute
 	DefaultForwardTimeout  = 10 * time.Second
+	DefaultParkTimeout     = 5 * time.Second
 )
 
 // Leases is what the server needs of a lease store beyond what the router does.
@@ -60,6 +61,13 @@ type Options struct {
 	// that is no transfer; about as long as a lease lasts.
 	ForwardTimeout time.Duration
 
+	// ParkTimeout bounds how long a request for a tenant that is just being handed off
+	// waits for it instead of failing.
+	ParkTimeout time.Duration
+
+	// Peers finds a registered replica by its id; nil if this replica knows no others.
+	Peers func(ctx context.Context, id string) (address string, known bool, err error)
+
 	// Logger is silent while all is well; nil means no logs.
 	Logger *zap.Logger
 }
@@ -75,6 +83,7 @@ func (o Options) withDefaults() Options {
 	fill(&o.RequestTimeout, DefaultRequestTimeout)
 	fill(&o.TransferTimeout, DefaultTransferTimeout)
 	fill(&o.ForwardTimeout, DefaultForwardTimeout)
+	fill(&o.ParkTimeout, DefaultParkTimeout)
 	if o.MaxBody == 0 {
 		o.MaxBody = DefaultMaxBody
 	}
@@ -96,7 +105,7 @@ func (o Options) validate() error {
 	demand(o.Monitor != nil, "Monitor is nil")
 	demand(o.Address != "", "Address is empty")
 	demand(o.MaxBody > 0, "MaxBody must be positive")
-	demand(min(o.BodyTimeout, o.WriteTimeout, o.RequestTimeout, o.TransferTimeout, o.ForwardTimeout) > 0, "timeouts must be positive")
+	demand(min(o.BodyTimeout, o.WriteTimeout, o.RequestTimeout, o.TransferTimeout, o.ForwardTimeout, o.ParkTimeout) > 0, "timeouts must be positive")
 	if len(bad) > 0 {
 		return &coord.Error{Code: coord.CodeOptionsInvalid, Op: "http server", Detail: strings.Join(bad, "; ")}
 	}
@@ -158,6 +167,7 @@ func (s *Server) route() {
 	s.mux.HandleFunc("GET /v1/leases", s.listLeases)
 	s.mux.HandleFunc("GET /v1/events", s.streamEvents)
 	s.mux.HandleFunc("GET "+tenantPattern, s.describeTenant)
+	s.mux.HandleFunc("POST "+tenantPattern+receiveSuffix, s.receive)
 	for _, op := range s.operations() {
 		s.mux.Handle(op.method+" "+tenantPattern+op.suffix, s.tenantHandler(op))
 	}

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -38,9 +37,10 @@ type operation struct {
 
 // An input is what a client sent, whole.
 type input struct {
-	key   coord.Key
-	body  []byte
-	query url.Values
+	key     coord.Key
+	body    []byte
+	query   url.Values
+	request *http.Request // for what is asked of other replicas on its behalf
 }
 
 // work does what was asked for, on an open handle; nil if the operation wants the
@@ -67,6 +67,11 @@ func (s *Server) tenantHandler(op operation) http.Handler {
 			s.fail(w, r, err)
 			return
 		}
+		epoch, err := forwardedTo(r)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
 		do, err := op.prepareFor(key, r)
 		if err != nil {
 			s.fail(w, r, err)
@@ -78,19 +83,7 @@ func (s *Server) tenantHandler(op operation) http.Handler {
 		if r.Header.Get(HeaderForwarded) != "" && wants.opens() {
 			wants = heldHere
 		}
-		answer, err := s.perform(ctx, key, wants, do)
-		var held *coord.LeaseHeldError
-		switch {
-		case errors.As(err, &held):
-			s.elsewhere(ctx, w, r, op, held)
-		case err != nil:
-			s.fail(w, r, err)
-		default:
-			if answer.epoch > 0 {
-				setEpoch(w.Header(), answer.epoch)
-			}
-			s.write(w, answer.status, answer.body)
-		}
+		s.answer(ctx, w, r, op, visit{key: key, wants: wants, do: do, epoch: epoch})
 	})
 }
 
@@ -99,7 +92,7 @@ func (op operation) prepareFor(key coord.Key, r *http.Request) (work, error) {
 	if err != nil {
 		return nil, refuse(CodeRequestInvalid, "the query is not escaped correctly")
 	}
-	return op.prepare(input{key: key, body: bodyOf(r), query: query})
+	return op.prepare(input{key: key, body: bodyOf(r), query: query, request: r})
 }
 
 // timeout is the least of what the server and the client have patience for.
@@ -122,38 +115,6 @@ func (s *Server) timeout(r *http.Request, op operation) (time.Duration, error) {
 		return 0, refuse(CodeRequestInvalid, HeaderTimeout+" must be a positive number of milliseconds")
 	}
 	return min(limit, time.Duration(ms)*time.Millisecond), nil
-}
-
-// perform finds the tenant and works on it; once more if the tenure ended in
-// between, since such work was refused and did nothing.
-func (s *Server) perform(ctx context.Context, key coord.Key, wants presence, do work) (reply, error) {
-	h, err := s.find(ctx, key, wants)
-	if err != nil {
-		return reply{}, err
-	}
-	answer, err := do(ctx, h)
-	if !wants.opens() || !endedBefore(h, err) {
-		return answer, err
-	}
-	select {
-	case <-h.Done():
-	case <-ctx.Done():
-		return reply{}, err
-	}
-	if h, err = s.find(ctx, key, wants); err != nil {
-		return reply{}, err
-	}
-	return do(ctx, h)
-}
-
-// opens is false for what gives a tenant up, whose error is the answer, and for
-// what must not bring back a tenant that was just given up.
-func (p presence) opens() bool { return p == openOrCreate || p == openExisting }
-
-// endedBefore reports whether err refused work because h's tenure had ended.
-func endedBefore(h *router.Handle, err error) bool {
-	code := coord.CodeOf(err)
-	return (code == coord.CodeHandleClosed || code == coord.CodeFenced) && h.Err() != nil
 }
 
 // find returns the tenant's handle. It fails with a [*coord.LeaseHeldError] if

@@ -43,13 +43,29 @@ type leases struct {
 	mu struct {
 		sync.Mutex
 		addresses map[string]string // by owner
+		afterRead func()            // once
 		keys      []coord.Key
 	}
 }
 
 func (l *leases) Read(ctx context.Context, key coord.Key) (coord.Record, bool, error) {
 	l.reads.Add(1)
-	return l.read(ctx, key)
+	record, known, err := l.read(ctx, key)
+	l.mu.Lock()
+	then := l.mu.afterRead
+	l.mu.afterRead = nil
+	l.mu.Unlock()
+	if then != nil {
+		then()
+	}
+	return record, known, err
+}
+
+// afterRead calls f after the next read, before its answer is known.
+func (l *leases) afterRead(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.afterRead = f
 }
 
 func (l *leases) read(ctx context.Context, key coord.Key) (coord.Record, bool, error) {
@@ -103,6 +119,14 @@ func (l *leases) Inspect(_ context.Context, records []coord.Record) (map[coord.K
 	return stuck, nil
 }
 
+// peer is the registry: every owner that has an address.
+func (l *leases) peer(_ context.Context, id string) (string, bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	address, known := l.mu.addresses[id]
+	return address, known, nil
+}
+
 func (l *leases) setAddress(owner, address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,7 +168,7 @@ func (f *fleet) node(id string, change ...func(*httpapi.Options, *router.Options
 	f.leases.setAddress(id, address)
 	monitor := httpapi.NewMonitor("test")
 	routing := router.Options{ReplicaID: id, StateRoot: n.root, Leases: f.leases, Copies: f.copies, Observer: monitor.Observe, DrainTimeout: 10 * time.Second}
-	serving := httpapi.Options{Leases: f.leases, Monitor: monitor, Address: address, Version: "test"}
+	serving := httpapi.Options{Leases: f.leases, Peers: f.leases.peer, Monitor: monitor, Address: address, Version: "test"}
 	for _, c := range change {
 		c(&serving, &routing)
 	}

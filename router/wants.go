@@ -1,0 +1,193 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/leaseholddb/leasehold/coord"
+)
+
+const (
+	// yieldFor bounds how long an opening leaves a tenant that has come free to a
+	// replica that waits for it. A waiter that lives needs a few milliseconds.
+	yieldFor = time.Second
+	// Between looks whether the waiter has the tenant.
+	minYieldPause = 2 * time.Millisecond
+	maxYieldPause = 50 * time.Millisecond
+
+	// maxNoted is how many wanted tenants are remembered. Forgetting one costs its
+	// waiter the courtesy, and nothing else.
+	maxNoted = 4096
+)
+
+// watchWants hears of the requests of other replicas until the router closes.
+func (r *Router) watchWants(store coord.WantStore) {
+	for {
+		err := store.WatchWants(r.opening, func(w coord.Want) { r.wanted(store, w) })
+		if r.opening.Err() != nil {
+			return
+		}
+		r.opts.Logger.Warn("requests of other replicas for tenants are not heard", zap.Duration("retry_in", r.opts.LeaseTTL), zap.Error(err))
+		if !r.pause(r.opening, r.opts.LeaseTTL) {
+			return
+		}
+	}
+}
+
+// wanted is told of each request of any replica for any tenant.
+func (r *Router) wanted(store coord.WantStore, w coord.Want) {
+	if w.Asker == r.opts.ReplicaID {
+		return
+	}
+	r.note(w.Key)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t := r.mu.tenants[w.Key]; t != nil && !r.mu.closed && r.opts.MinTenure > 0 {
+		r.background.Go(func() { r.honour(store, t, w) })
+	}
+}
+
+// honour hands the tenant off if the request still stands once the tenure is as old
+// as it has to be. What cannot be handed off then is tried again as much later.
+func (r *Router) honour(store coord.WantStore, t *tenant, w coord.Want) {
+	<-t.opened // bounded: openings are bounded
+	h := t.handle
+	if h == nil {
+		return // the asker asks anew when the tenant has another owner
+	}
+	for wait := r.opts.MinTenure - (r.opts.Clock.Now() - h.since); h.sleep(wait); wait = r.opts.MinTenure {
+		asked, err := r.asks(store, w)
+		if err == nil && !asked || r.opening.Err() != nil {
+			return
+		}
+		if err != nil || h.moving.Load() {
+			continue
+		}
+		if err := h.Handoff(r.opening); err == nil {
+			h.log().Info("handed off on request", zap.String("asker", w.Asker))
+		}
+	}
+}
+
+// asks reports whether w still stands.
+func (r *Router) asks(store coord.WantStore, w coord.Want) (bool, error) {
+	ctx, cancel := context.WithTimeout(r.opening, r.opts.StoreTimeout)
+	defer cancel()
+	wants, err := store.Wants(ctx, w.Key)
+	return slices.ContainsFunc(wants, func(s coord.Want) bool { return s.Asker == w.Asker }), err
+}
+
+// note remembers that some replica wants the tenant, so that an opening here looks
+// whether it still does.
+func (r *Router) note(key coord.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.mu.noted) >= maxNoted {
+		clear(r.mu.noted)
+	}
+	r.mu.noted[key] = true
+}
+
+func (r *Router) isNoted(key coord.Key) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.noted[key]
+}
+
+func (r *Router) unnote(key coord.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.mu.noted, key)
+}
+
+// yield lets a replica that waits for the tenant have it first, for a moment: else
+// the requests that meet a tenant just handed to a successor would open it where
+// they happen to arrive. It fails with a [*coord.LeaseHeldError] once somebody else
+// has the tenant.
+func (r *Router) yield(ctx context.Context, key coord.Key) error {
+	store, ok := r.opts.Leases.(coord.WantStore)
+	if !ok || !r.isNoted(key) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, yieldFor)
+	defer cancel()
+	for pause := minYieldPause; ; pause = min(2*pause, maxYieldPause) {
+		wants, err := store.Wants(ctx, key)
+		if err != nil {
+			return nil // the acquisition will say what is wrong, if anything
+		}
+		if !slices.ContainsFunc(wants, func(w coord.Want) bool { return w.Asker != r.opts.ReplicaID }) {
+			r.unnote(key)
+			return nil
+		}
+		record, _, err := r.opts.Leases.Read(ctx, key)
+		switch {
+		case err != nil:
+			return nil
+		case record.Held && record.Owner != r.opts.ReplicaID:
+			return &coord.LeaseHeldError{Record: record}
+		case record.Held:
+			return nil // an earlier tenure of ours is not over yet
+		}
+		if !r.pause(ctx, pause) {
+			return nil
+		}
+	}
+}
+
+// pause returns false if ctx ended first.
+func (r *Router) pause(ctx context.Context, d time.Duration) bool {
+	timer := r.opts.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// A request is a replica's own want, which it makes anew whenever the tenant has
+// another owner: an owner hears of it once.
+type request struct {
+	router   *Router
+	key      coord.Key
+	at       coord.Epoch // the epoch of the owner that it was made to
+	withdraw func(ctx context.Context) error
+}
+
+// renew asks the owner at epoch, if that is not the one asked last.
+func (q *request) renew(ctx context.Context, epoch coord.Epoch) error {
+	store, ok := q.router.opts.Leases.(coord.WantStore)
+	if !ok || q.withdraw != nil && q.at == epoch {
+		return nil
+	}
+	q.end()
+	ctx, cancel := context.WithTimeout(ctx, q.router.opts.StoreTimeout)
+	defer cancel()
+	withdraw, err := store.Want(ctx, q.key, q.router.opts.ReplicaID)
+	switch {
+	case err == nil:
+		q.at, q.withdraw = epoch, withdraw
+	case errors.Is(err, coord.CodeLeaseStoreUnavailable):
+		err = nil // made with the next look
+	}
+	return err
+}
+
+// end takes the request back.
+func (q *request) end() {
+	if q.withdraw == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), q.router.opts.StoreTimeout)
+	defer cancel()
+	if err := q.withdraw(ctx); err != nil {
+		q.router.opts.Logger.Warn("a request for a tenant could not be withdrawn and stands until this replica stops", zap.Stringer("tenant", q.key), zap.Error(err))
+	}
+	q.withdraw = nil
+}
