@@ -36,6 +36,7 @@ type metrics struct {
 	skippedCopies  prometheus.Counter
 	droppedEvents  prometheus.Counter
 	droppedStreams prometheus.Counter
+	handshakes     prometheus.Counter
 }
 
 func newMetrics(version string) *metrics {
@@ -65,6 +66,7 @@ func newMetrics(version string) *metrics {
 		skippedCopies:  counter("copies_skipped_total", "Copies that a restore did not trust."),
 		droppedEvents:  counter("events_dropped_total", "Events that were not observed."),
 		droppedStreams: counter("event_streams_dropped_total", "Event streams cut off because the client fell behind."),
+		handshakes:     counter("tls_handshakes_failed_total", "Connections that ended before their TLS handshake had succeeded."),
 	}
 	for _, result := range []string{resultOK, resultFailed} {
 		m.renewals.WithLabelValues(result)

@@ -21,3 +21,7 @@ func (m *Monitor) Observe(e router.Event) {
 	m.metrics.observe(e)
 	m.hub.publish(e)
 }
+
+// HandshakeFailed counts a connection that ended before its TLS handshake had
+// succeeded.
+func (m *Monitor) HandshakeFailed() { m.metrics.handshakes.Inc() }

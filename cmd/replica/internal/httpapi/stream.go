@@ -146,6 +146,9 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) {
 		select {
 		case frame, open = <-stream:
 		case <-beat.C:
+			if s.authorize(operators, r) != nil {
+				return // the token was withdrawn meanwhile
+			}
 			frame = []byte(":\n\n")
 		case <-r.Context().Done():
 			return

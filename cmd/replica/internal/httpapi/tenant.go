@@ -29,6 +29,7 @@ const (
 type operation struct {
 	method, suffix string
 	wants          presence
+	who            audience
 	reads          bool // changes nothing, so that a lost reply leaves no doubt
 	transfers      bool // may wait for a drain or an upload
 
