@@ -20,12 +20,13 @@ const minRenewTimeout = 100 * time.Millisecond
 func (h *Handle) renewLoop() {
 	wait := h.router.opts.RenewEvery
 	for h.sleep(wait) {
+		began := h.now()
 		err := h.renewOnce()
 		switch {
 		case h.ctx.Err() != nil:
 			return
 		case err == nil:
-			h.emit(Event{Kind: EventRenewed})
+			h.emit(Event{Kind: EventRenewed, Took: h.now() - began})
 			wait = h.router.opts.RenewEvery
 		case errors.Is(err, coord.CodeLeaseLost):
 			h.lose()

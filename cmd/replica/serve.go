@@ -231,6 +231,8 @@ func (r *replica) makeRouter(context.Context) (err error) {
 		TransferTimeout: r.cfg.DrainTimeout + httpapi.DefaultTransferTimeout,
 		ForwardTimeout:  r.cfg.LeaseTTL,
 		PeerTLS:         r.guard.peerTLS(),
+		Probes:          r.probes(),
+		ProbeGrace:      r.cfg.LeaseTTL,
 		Logger:          r.log.Named("http"),
 	}
 	if r.guard.tokens != nil {
@@ -265,7 +267,15 @@ func (r *replica) serveHTTP(context.Context) error {
 			r.broken <- fmt.Errorf("http server: %w", err)
 		}
 	}()
+	watching, stopWatching := context.WithCancel(context.Background())
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		r.api.WatchHealth(watching)
+	}()
 	r.onStop(func() error {
+		stopWatching()
+		<-watched
 		r.api.Close() // streams would never end by themselves
 		ctx, cancel := context.WithTimeout(context.Background(), hangUpTimeout)
 		defer cancel()

@@ -24,6 +24,7 @@ const (
 	DefaultRequestTimeout  = 30 * time.Second
 	DefaultTransferTimeout = 3 * time.Minute
 	DefaultForwardTimeout  = 10 * time.Second
+	DefaultProbeGrace      = 10 * time.Second
 )
 
 // Leases is what the server needs of a lease store beyond what the router does.
@@ -72,6 +73,10 @@ type Options struct {
 	// are forwarded to no replica that is reached otherwise.
 	PeerTLS *tls.Config
 
+	// Probes decide about readiness, once one has failed for all of ProbeGrace.
+	Probes     []Probe
+	ProbeGrace time.Duration
+
 	// Logger is silent while all is well; nil means no logs.
 	Logger *zap.Logger
 }
@@ -87,6 +92,7 @@ func (o Options) withDefaults() Options {
 	fill(&o.RequestTimeout, DefaultRequestTimeout)
 	fill(&o.TransferTimeout, DefaultTransferTimeout)
 	fill(&o.ForwardTimeout, DefaultForwardTimeout)
+	fill(&o.ProbeGrace, DefaultProbeGrace)
 	if o.MaxBody == 0 {
 		o.MaxBody = DefaultMaxBody
 	}
@@ -109,7 +115,7 @@ func (o Options) validate() error {
 	demand(o.Address != "", "Address is empty")
 	demand((o.Tokens == nil) == (o.PeerToken == nil), "Tokens and PeerToken go together")
 	demand(o.MaxBody > 0, "MaxBody must be positive")
-	demand(min(o.BodyTimeout, o.WriteTimeout, o.RequestTimeout, o.TransferTimeout, o.ForwardTimeout) > 0, "timeouts must be positive")
+	demand(min(o.BodyTimeout, o.WriteTimeout, o.RequestTimeout, o.TransferTimeout, o.ForwardTimeout, o.ProbeGrace) > 0, "timeouts must be positive")
 	if len(bad) > 0 {
 		return &coord.Error{Code: coord.CodeOptionsInvalid, Op: "http server", Detail: strings.Join(bad, "; ")}
 	}
@@ -128,6 +134,7 @@ type Server struct {
 	mux      *http.ServeMux
 	origins  *http.CrossOriginProtection
 	forward  *forwarder
+	health   *health
 	draining atomic.Bool
 }
 
@@ -145,8 +152,9 @@ func New(opts Options) (*Server, error) {
 		mux:     http.NewServeMux(),
 		origins: http.NewCrossOriginProtection(),
 		forward: newForwarder(opts.PeerTLS),
+		health:  newHealth(opts.Probes, opts.ProbeGrace, opts.Logger),
 	}
-	s.monitor.metrics.watch(s.router)
+	s.monitor.metrics.watch(s.router, s.ready)
 	s.route()
 	return s, nil
 }

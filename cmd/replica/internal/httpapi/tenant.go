@@ -79,7 +79,7 @@ func (s *Server) tenantHandler(op operation) http.Handler {
 		if r.Header.Get(HeaderForwarded) != "" && wants.opens() {
 			wants = heldHere
 		}
-		answer, err := s.perform(ctx, key, wants, do)
+		answer, err := s.perform(ctx, key, wants, s.measured(op, do))
 		var held *coord.LeaseHeldError
 		switch {
 		case errors.As(err, &held):
