@@ -84,6 +84,12 @@ soak:
 strace:
 	$(GO) test -tags strace -run TestOrderAsTheKernelSeesIt -v ./copystore/dirstore
 
+## promtool: what Prometheus' own tool (Debian's package prometheus) says about metrics and alert rules
+.PHONY: promtool
+promtool:
+	$(GO) vet -tags promtool ./cmd/replica/internal/httpapi
+	$(GO) test -tags promtool -count 1 -run TestPromtool -v ./cmd/replica/internal/httpapi
+
 .PHONY: help
 help:
 	@sed -n 's/^## //p' Makefile

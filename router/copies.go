@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -30,6 +31,7 @@ type copies struct {
 	covered   atomic.Uint64        // Commits of the database that the newest committed copy holds
 	failing   atomic.Bool          // the latest publish failed, and that was logged
 	proof     proof
+	level     level
 
 	ctx    context.Context // ends with stop
 	cancel context.CancelFunc
@@ -118,11 +120,14 @@ func (h *Handle) publish(ctx context.Context, force bool) (copystore.Manifest, e
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
 
+	asked := h.now()
 	var commits uint64
+	var began time.Duration
 	manifest, err := c.publisher.Publish(ctx, copystore.PublishRequest{
 		Dir:    filepath.Dir(h.db.Path()),
 		Needed: func() bool { return force || !c.upToDate() },
 		TakeImage: func(ctx context.Context, path string) (int64, error) {
+			began = h.now()
 			commits = h.db.Commits() // before the image begins: the image may hold more
 			if err := h.db.Image(ctx, path); err != nil {
 				return 0, err
@@ -133,6 +138,7 @@ func (h *Handle) publish(ctx context.Context, force bool) (copystore.Manifest, e
 	})
 	switch {
 	case errors.Is(err, copystore.ErrNotNeeded):
+		c.level.reached(asked)
 		return copystore.Manifest{}, nil
 	case err != nil:
 		if h.Err() == nil { // else the end of the tenure says it all
@@ -144,10 +150,11 @@ func (h *Handle) publish(ctx context.Context, force bool) (copystore.Manifest, e
 		return copystore.Manifest{}, err
 	}
 	c.covered.Store(commits)
+	c.level.reached(began)
 	if c.failing.Swap(false) {
 		h.log().Info("copies are committed again", zap.Uint64("seq", manifest.Seq))
 	}
-	h.emit(Event{Kind: EventSnapshot, Seq: manifest.Seq})
+	h.emit(Event{Kind: EventSnapshot, Seq: manifest.Seq, Took: h.now() - began})
 	return manifest, nil
 }
 

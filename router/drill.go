@@ -25,7 +25,7 @@ func (h *Handle) Proved() (age time.Duration, ok bool) {
 	if at == nil {
 		return 0, false
 	}
-	return h.router.opts.Clock.Now() - *at, true
+	return h.now() - *at, true
 }
 
 // startDrill proves the newest copy restorable, beside the upkeep, which has to go on
@@ -73,7 +73,7 @@ func (h *Handle) prove(ctx context.Context) {
 		},
 	})
 	if err == nil {
-		h.copies.proof.record(h.router.opts.Clock.Now())
+		h.copies.proof.record(h.now())
 		h.emit(Event{Kind: EventProved, From: &ref})
 		return
 	}

@@ -38,7 +38,11 @@ type Event struct {
 	Seq      uint64              // EventSnapshot
 	Code     coord.Code          // EventRenewFailed, EventSnapshotFailed, EventProofFailed; EventReleased if the store could not be told
 	InFlight int                 // EventDrainTimeout
-	Flushed  bool                // EventReleased
+	// Took is how long it took: EventRestored since the grant, EventRenewed and
+	// EventSnapshot the attempt, and a flushed EventReleased from the first call that
+	// was refused to the release, which is the pause that this replica causes.
+	Took    time.Duration
+	Flushed bool // EventReleased
 
 	// Dropped is the number of events before this one that were not delivered
 	// because the observer was more than [EventBacklog] events behind.

@@ -85,6 +85,10 @@ func (h *Handle) Err() error {
 	return h.mu.ended
 }
 
+// Remaining returns for how long this replica may go on acknowledging if no renewal
+// comes, and zero or less if it may not.
+func (h *Handle) Remaining() time.Duration { return h.lease.Remaining() }
+
 // Check is the tenure's gate: nil while this replica may acknowledge work.
 func (h *Handle) Check() error { return h.gate.Check() }
 
@@ -118,6 +122,8 @@ func (v *View) DB() *sql.DB { return v.db }
 
 // Ledger returns the event ledger on [View.DB]; see [Handle.Ledger].
 func (v *View) Ledger() *ledger.Ledger { return v.ledger }
+
+func (h *Handle) now() time.Duration { return h.router.opts.Clock.Now() }
 
 func (h *Handle) emit(e Event) {
 	e.Time, e.Key, e.Epoch = h.router.opts.Clock.Wall(), h.key, h.Epoch()

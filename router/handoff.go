@@ -33,6 +33,7 @@ func (h *Handle) Handoff(ctx context.Context) error {
 	if err := h.beginDrain(); err != nil {
 		return err
 	}
+	began := h.now()
 	if err := h.awaitIdle(ctx, StateDraining); err != nil {
 		return h.handoffFailed(StateDraining, err)
 	}
@@ -47,7 +48,7 @@ func (h *Handle) Handoff(ctx context.Context) error {
 	}
 	h.dismantle()
 	err := h.release(ctx)
-	h.emit(Event{Kind: EventReleased, Flushed: true, Code: coord.CodeOf(err)})
+	h.emit(Event{Kind: EventReleased, Flushed: true, Took: h.now() - began, Code: coord.CodeOf(err)})
 	// After the release, so that the next owner does not wait for it: what is
 	// removed is older than a copy that was committed while the lease was held.
 	h.copies.retain(context.WithoutCancel(ctx))

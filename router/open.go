@@ -88,6 +88,7 @@ func (h *Handle) bringUp(opening context.Context) error {
 // then the lease is proved, which no superseded owner can do after a successor
 // read the lineage, and only then is anything served.
 func (h *Handle) prepare(ctx context.Context) error {
+	began := h.now()
 	path := filepath.Join(h.router.TenantRoot(h.key), ledgerFile)
 	restored, err := h.copies.restore(ctx, path)
 	if err != nil {
@@ -121,9 +122,10 @@ func (h *Handle) prepare(ctx context.Context) error {
 		h.copies.covered.Store(uncovered)
 	}
 	if from != nil {
-		h.copies.proof.record(h.router.opts.Clock.Now())
+		h.copies.proof.record(h.now())
 	}
-	h.emit(Event{Kind: EventRestored, From: from, Skipped: restored.Skipped})
+	h.copies.level.reached(h.now())
+	h.emit(Event{Kind: EventRestored, From: from, Skipped: restored.Skipped, Took: h.now() - began})
 	return nil
 }
 

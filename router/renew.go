@@ -23,12 +23,13 @@ const renewalMoments = 4
 func (h *Handle) renewLoop() {
 	wait := h.untilRenewal()
 	for h.sleep(wait) {
+		began := h.now()
 		err := h.renewOnce()
 		switch {
 		case h.ctx.Err() != nil:
 			return
 		case err == nil:
-			h.emit(Event{Kind: EventRenewed})
+			h.emit(Event{Kind: EventRenewed, Took: h.now() - began})
 			wait = h.untilRenewal()
 		case errors.Is(err, coord.CodeLeaseLost):
 			h.lose()

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -184,7 +185,11 @@ func startReplica(t *testing.T, client *http.Client, args ...string) *replica {
 			t.Errorf("replica %v printed:\n%s", args, r.out)
 		}
 	})
-	r.url = r.await("http://127.0.0.1:")
+	scheme := "http"
+	if slices.Contains(args, "--tls-cert") {
+		scheme = "https"
+	}
+	r.url = r.await(scheme + "://127.0.0.1:")
 	return r
 }
 
@@ -206,6 +211,26 @@ func (r *replica) await(prefix string) string {
 			r.t.Fatalf("the replica ended before it served:\n%s", r.out)
 		case <-deadline.C:
 			r.t.Fatalf("the replica did not serve:\n%s", r.out)
+		}
+	}
+}
+
+// eventuallySays returns when the replica has printed text.
+func (r *replica) eventuallySays(text string) {
+	r.t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for {
+		changed := r.out.next()
+		if strings.Contains(r.out.String(), text) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-r.exited:
+			r.t.Fatalf("the replica ended before it said %q", text)
+		case <-deadline.C:
+			r.t.Fatalf("the replica did not say %q", text)
 		}
 	}
 }

@@ -27,9 +27,10 @@ var mayImport = map[string][]string{
 	"copystore/memstore":           {"coord", "copystore"},
 	"copystore/blobstore":          {"coord", "copystore"},
 	"router":                       {"coord", "fencing", "ledger", "copystore"},
-	"cmd/replica/internal/httpapi": {"coord", "fencing", "ledger", "copystore", "router"},
+	"cmd/replica/internal/access":  {"coord"},
+	"cmd/replica/internal/httpapi": {"coord", "fencing", "ledger", "copystore", "router", "cmd/replica/internal/access"},
 	"cmd/replica": {
-		"coord", "router", "ledger", "copystore", "copystore/dirstore", "copystore/blobstore", "etcdlease", "etcdlease/embedetcd", "cmd/replica/internal/httpapi",
+		"coord", "router", "ledger", "copystore", "copystore/dirstore", "copystore/blobstore", "etcdlease", "etcdlease/embedetcd", "cmd/replica/internal/access", "cmd/replica/internal/httpapi",
 	},
 }
 

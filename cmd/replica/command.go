@@ -34,14 +34,15 @@ func newCommand(environ []string) *cobra.Command {
 	}
 	cfg.addFlags(root.Flags())
 	root.Flags().StringVar(&file, configFlag, "", "read settings from this YAML `FILE`: flag names as keys")
-	root.AddCommand(newVersionCommand(), newTenantIDCommand(), newLeasesCommand(environ), newCopiesCommand(environ), newRaiseEpochCommand(environ), newEndLeaseCommand(environ))
+	root.AddCommand(newVersionCommand(), newTenantIDCommand(), newTokenCommand(), newLeasesCommand(environ), newCopiesCommand(environ), newRaiseEpochCommand(environ), newEndLeaseCommand(environ))
 	return root
 }
 
 const longHelp = `Serve tenants' SQLite ledgers, each with exactly one writer.
 
 With nothing configured the replica runs an etcd of its own, keeps durable copies
-in a directory and listens on loopback. Every flag is also a variable LEASEHOLD_…
+in a directory and listens on loopback; beyond that it serves only with TLS and
+tokens (--tls-cert, --tls-key, --tokens, --peer-token-file). Every flag is also a variable LEASEHOLD_…
 (--lease-ttl is LEASEHOLD_LEASE_TTL) and a key of the file that --config names
 (lease-ttl). A flag wins over a variable, a variable over the file. An empty
 variable counts as not set.`

@@ -107,6 +107,28 @@ func TestConfigListensOnLoopbackOnly(t *testing.T) {
 	if _, err := load(t, []string{"--listen", "8420"}, nil); err == nil {
 		t.Error("an address without a host is accepted")
 	}
+	tlsArgs := []string{"--tls-cert", "c", "--tls-key", "k"}
+	tokenArgs := []string{"--tokens", "t", "--peer-token-file", "p"}
+	for name, args := range map[string][]string{
+		"TLS alone":               append([]string{"--listen", "10.0.0.1:1"}, tlsArgs...),
+		"tokens alone":            append([]string{"--listen", "10.0.0.1:1"}, tokenArgs...),
+		"advertise alone":         {"--advertise", "http://10.0.0.1:1"},
+		"advertise with TLS only": append([]string{"--advertise", "https://10.0.0.1:1"}, tlsArgs...),
+	} {
+		if _, err := load(t, args, nil); err == nil || !strings.Contains(err.Error(), "tls-cert") || !strings.Contains(err.Error(), "tokens") || !strings.Contains(err.Error(), "loopback") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	both := append(tlsArgs, tokenArgs...)
+	if _, err := load(t, append([]string{"--listen", "10.0.0.1:1"}, both...), nil); err != nil {
+		t.Errorf("with TLS and tokens: %v", err)
+	}
+	if _, err := load(t, append([]string{"--listen", ":1"}, both...), nil); err == nil || !strings.Contains(err.Error(), "advertise") {
+		t.Errorf("every address, and none to advertise: %v", err)
+	}
+	if _, err := load(t, append([]string{"--listen", "0.0.0.0:1", "--advertise", "https://replica-1.example:1"}, both...), nil); err != nil {
+		t.Errorf("every address, and one to advertise: %v", err)
+	}
 }
 
 func TestConfigRefusesValues(t *testing.T) {
@@ -118,6 +140,11 @@ func TestConfigRefusesValues(t *testing.T) {
 		"ttl":               {"--lease-ttl", "1ms"},
 		"advertise":         {"--advertise", "http://host:1/path"},
 		"advertise https":   {"--advertise", "https://host:1"},
+		"advertise http":    {"--advertise", "http://127.0.0.1:1", "--tls-cert", "c", "--tls-key", "k"},
+		"certificate alone": {"--tls-cert", "c"},
+		"client CA alone":   {"--tls-client-ca", "c"},
+		"tokens alone":      {"--tokens", "t"},
+		"peer token alone":  {"--peer-token-file", "t"},
 		"drain":             {"--drain-timeout", "0s"},
 		"tenants":           {"--max-tenants", "-1"},
 		"lanes":             {"--close-concurrency", "0"},

@@ -3,12 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -25,6 +22,8 @@ type config struct {
 	Advertise string
 	Name      string
 	StateDir  string
+
+	accessConfig
 
 	Etcd             []string
 	EtcdPrefix       string
@@ -94,8 +93,9 @@ func defaultConfig() *config {
 }
 
 func (c *config) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&c.Listen, "listen", c.Listen, "`ADDRESS` to serve HTTP on; loopback only, port 0 for a free one")
-	f.StringVar(&c.Advertise, "advertise", "", "`URL` at which other replicas reach this one (default http://<listen address>)")
+	f.StringVar(&c.Listen, "listen", c.Listen, "`ADDRESS` to serve HTTP on, port 0 for a free one; other than loopback only with TLS and tokens")
+	f.StringVar(&c.Advertise, "advertise", "", "`URL` at which other replicas reach this one (default http://<listen address>, or https:// with TLS)")
+	c.accessConfig.addFlags(f)
 	f.StringVar(&c.Name, "name", c.Name, "`NAME` that the replica's id begins with; each start adds a suffix of its own")
 	f.StringVar(&c.StateDir, "state-dir", c.StateDir, "`DIR` for local ledgers; one replica at a time")
 	f.StringSliceVar(&c.Etcd, "etcd", nil, "`ENDPOINTS` of an etcd, separated by commas (default an embedded one)")
@@ -183,32 +183,8 @@ func (c *config) validate() error {
 			all = append(all, fmt.Errorf("copies: %w", err))
 		}
 	}
-	all = append(all, c.checkListen(), c.checkAdvertise(), c.checkEtcd())
+	all = append(all, c.accessConfig.check(), c.checkListen(), c.checkAdvertise(), c.checkEtcd())
 	return errors.Join(all...)
-}
-
-// checkListen refuses everything but loopback: this server has neither TLS nor
-// authentication, so whoever reaches it may read and write every tenant.
-func (c *config) checkListen() error {
-	host, _, err := net.SplitHostPort(c.Listen)
-	if err != nil {
-		return fmt.Errorf("listen %q must be host:port", c.Listen)
-	}
-	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("listen %q is not a loopback address: without TLS and authentication, which this version does not have, a replica serves on loopback only", c.Listen)
-	}
-	return nil
-}
-
-func (c *config) checkAdvertise() error {
-	if c.Advertise == "" {
-		return nil
-	}
-	u, err := url.Parse(c.Advertise)
-	if err != nil || u.Scheme != "http" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		return fmt.Errorf("advertise %q must be http://host:port and nothing more", c.Advertise)
-	}
-	return nil
 }
 
 func (c *config) checkEtcd() error {

@@ -17,17 +17,18 @@ func newRaiseEpochCommand(environ []string) *cobra.Command {
 	var above uint64
 	var confirm bool
 	cmd := &cobra.Command{
-		Use:   "raise-epoch ORGANIZATION/TENANT...",
+		Use:   "raise-epoch ORGANIZATION[/TENANT]...",
 		Short: "After etcd was restored or replaced, put tenants' epochs above all of their copies",
 		Long: `After etcd was restored or replaced, put tenants' epochs above all of their copies.
 
-It refuses a tenant that somebody holds. Restart the replicas afterwards: they
+An organization stands for each of its tenants that has copies. It refuses a tenant
+that somebody holds. Restart the replicas afterwards: they
 refuse to work since they noticed. If etcd is a new cluster, made from a backup of
 the old one, --confirm-cluster says that it is the right one, for all tenants: do
 that when every tenant's epoch has been raised.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 && !confirm {
-				return fmt.Errorf("name a tenant as ORGANIZATION/TENANT")
+				return fmt.Errorf("name a tenant as ORGANIZATION/TENANT, or an organization")
 			}
 			return nil
 		},
@@ -65,9 +66,10 @@ func raiseEpochs(ctx context.Context, cfg *config, args []string, above coord.Ep
 	if err := cfg.needCopies(); err != nil {
 		return nil, err
 	}
-	keys, err := parseKeys(args)
-	if err != nil {
-		return nil, err
+	for _, arg := range args {
+		if _, err := coord.ParseKey(arg); err != nil && coord.ValidateOrganization(arg) != nil {
+			return nil, err
+		}
 	}
 	objects, closeCopies, err := openCopyStore(ctx, cfg.copiesPlace(), zap.NewNop())
 	if err != nil {
@@ -85,6 +87,14 @@ func raiseEpochs(ctx context.Context, cfg *config, args []string, above coord.Ep
 	defer leases.Close()
 	if err := bindCopies(ctx, leases, copies); err != nil {
 		return nil, err
+	}
+	var keys []coord.Key
+	for _, arg := range args {
+		named, err := keysOf(ctx, copies, arg)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, named...)
 	}
 	raised := make([]raisedLine, 0, len(keys))
 	for _, key := range keys {

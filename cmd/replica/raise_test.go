@@ -82,7 +82,7 @@ func TestRaiseEpochCommand(t *testing.T) {
 	if g, err := s.Acquire(t.Context(), key, "x", time.Minute); err != nil || g.Epoch != 10 {
 		t.Errorf("after %q: %+v, %v", out, g, err)
 	}
-	for what, bad := range map[string][]string{"no tenant": {"raise-epoch"}, "no key": {"raise-epoch", "acme"}} {
+	for what, bad := range map[string][]string{"no tenant": {"raise-epoch"}, "no key": {"raise-epoch", "acme/x"}} {
 		if _, err := run(t, bad...); err == nil {
 			t.Errorf("%s: accepted", what)
 		}

@@ -75,12 +75,14 @@ type replica struct {
 	log *zap.Logger
 	id  string
 
+	guard     *guard
 	listener  net.Listener
 	address   string // the URL that other replicas are given
 	etcd      *embedetcd.Server
 	endpoints []string
 	leases    *etcdlease.Store
 	copies    copystore.Store
+	monitor   *httpapi.Monitor
 	router    *router.Router
 	api       *httpapi.Server
 	broken    chan error // one slot: the HTTP server ended by itself
@@ -93,7 +95,7 @@ func start(ctx context.Context, cfg *config, log *zap.Logger) (*replica, error) 
 	r := &replica{cfg: cfg, log: log, id: cfg.Name + "-" + incarnation(), broken: make(chan error, 1)}
 	// The listener is first: the address must be known before it is advertised, and
 	// a taken port is noticed before anything else was touched.
-	steps := []func(context.Context) error{r.lock, r.listen, r.startEtcd, r.openLeases, r.openCopies, r.bindCopies, r.makeRouter, r.serveHTTP, r.register}
+	steps := []func(context.Context) error{r.lock, r.readGuard, r.listen, r.startEtcd, r.openLeases, r.openCopies, r.bindCopies, r.makeRouter, r.serveHTTP, r.register}
 	for _, step := range steps {
 		err := step(ctx)
 		if err == nil && ctx.Err() != nil {
@@ -146,12 +148,12 @@ func (r *replica) listen(ctx context.Context) error {
 		return nil // the HTTP server has closed it
 	})
 	// A name was accepted for what it means; see what it means here.
-	if addr, ok := l.Addr().(*net.TCPAddr); !ok || !addr.IP.IsLoopback() {
-		return fmt.Errorf("listen: %s is not a loopback address", l.Addr())
+	if addr, ok := l.Addr().(*net.TCPAddr); !r.cfg.guarded() && (!ok || !addr.IP.IsLoopback()) {
+		return fmt.Errorf("listen: %s is not a loopback address: %s", l.Addr(), unguarded)
 	}
 	r.listener, r.address = l, r.cfg.Advertise
 	if r.address == "" {
-		r.address = "http://" + l.Addr().String()
+		r.address = r.cfg.scheme() + "://" + l.Addr().String()
 	}
 	return nil
 }
@@ -207,14 +209,14 @@ func bindCopies(ctx context.Context, leases *etcdlease.Store, copies *copystore.
 
 // makeRouter makes router, API and what lies between them.
 func (r *replica) makeRouter(context.Context) (err error) {
-	monitor := httpapi.NewMonitor(version())
+	r.monitor = httpapi.NewMonitor(version())
 	r.router, err = router.New(router.Options{
 		ReplicaID: r.id, StateRoot: r.cfg.StateDir, Leases: r.leases, Copies: r.copies,
 		LeaseTTL: r.cfg.LeaseTTL, LeaseMargin: r.cfg.LeaseMargin,
 		CopyConcurrency: r.cfg.CopyConcurrency, IdleClose: r.cfg.IdleClose, IdleHandoff: r.cfg.IdleHandoff,
 		SnapshotEvery: r.cfg.SnapshotEvery, DrillEvery: r.cfg.DrillEvery, DrainTimeout: r.cfg.DrainTimeout, MinTenure: r.cfg.MinTenure,
 		MaxTenants: r.cfg.MaxTenants, CloseConcurrency: r.cfg.CloseConcurrency, KeepCopies: r.cfg.KeepCopies,
-		MaxValue: maxValue, Observer: monitor.Observe, Logger: r.log.Named("router"),
+		MaxValue: maxValue, Observer: r.monitor.Observe, Logger: r.log.Named("router"),
 	})
 	if err != nil {
 		return err
@@ -223,21 +225,28 @@ func (r *replica) makeRouter(context.Context) (err error) {
 		_ = r.router.Close(context.Background()) // drain has closed it and has its result, or it holds nothing
 		return nil
 	})
-	r.api, err = httpapi.New(httpapi.Options{
-		Router: r.router, Leases: r.leases, Monitor: monitor,
+	opts := httpapi.Options{
+		Router: r.router, Leases: r.leases, Monitor: r.monitor,
 		Address: r.address, Version: version(), MaxTenants: r.cfg.MaxTenants,
 		BodyTimeout:     r.cfg.BodyTimeout,
 		TransferTimeout: r.cfg.DrainTimeout + httpapi.DefaultTransferTimeout,
 		ForwardTimeout:  r.cfg.LeaseTTL,
 		ParkTimeout:     r.cfg.ParkTimeout,
 		Peers:           r.peer,
+		PeerTLS:         r.guard.peerTLS(),
+		Probes:          r.probes(),
+		ProbeGrace:      r.cfg.LeaseTTL,
 		Logger:          r.log.Named("http"),
-	})
+	}
+	if r.guard.tokens != nil {
+		opts.Tokens, opts.PeerToken = r.guard.tokens.Value, r.guard.peerToken.Value
+	}
+	r.api, err = httpapi.New(opts)
 	return err
 }
 
 func (r *replica) serveHTTP(context.Context) error {
-	complaints, err := zap.NewStdLogAt(r.log.Named("http"), zap.WarnLevel)
+	complaints, err := complaints(r.log.Named("http"), r.monitor.HandshakeFailed)
 	if err != nil {
 		return err
 	}
@@ -247,15 +256,29 @@ func (r *replica) serveHTTP(context.Context) error {
 		IdleTimeout:       keepAlive,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          complaints,
+		TLSConfig:         r.guard.serverTLS(),
+		Protocols:         oneProtocol(),
+	}
+	serve := func() error { return server.Serve(r.listener) }
+	if server.TLSConfig != nil {
+		serve = func() error { return server.ServeTLS(r.listener, "", "") }
 	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := server.Serve(r.listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(); !errors.Is(err, http.ErrServerClosed) {
 			r.broken <- fmt.Errorf("http server: %w", err)
 		}
 	}()
+	watching, stopWatching := context.WithCancel(context.Background())
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		r.api.WatchHealth(watching)
+	}()
 	r.onStop(func() error {
+		stopWatching()
+		<-watched
 		r.api.Close() // streams would never end by themselves
 		ctx, cancel := context.WithTimeout(context.Background(), hangUpTimeout)
 		defer cancel()

@@ -20,27 +20,48 @@ func (r *replica) welcome(w io.Writer) {
 	if abs, err := filepath.Abs(copies); err == nil && !isBucket(copies) {
 		copies = abs
 	}
-	here := "http://" + r.listener.Addr().String()
+	here := r.cfg.scheme() + "://" + r.listener.Addr().String()
 	tenant := here + "/v1/organizations/" + demoOrganization + "/tenants/" + demoTenant
 	endpoints := strings.Join(r.endpoints, ",")
+	curl := r.curl()
 	lines := []string{
 		"replica " + r.id,
-		"  serves  " + here + "  (loopback only: this version has no TLS and no authentication)",
+		"  serves  " + here + "  (" + r.company() + ")",
 		"  etcd    " + r.etcdKind(endpoints),
 		"  copies  " + copies + "  (" + r.copyPace() + ")",
 		"",
 		"Try it:",
-		"  curl -X POST " + tenant + "/open",
-		`  curl -d '{"actor":"me","kind":"note.added","subject_id":"note-1","payload":{"text":"hello"},"idem_key":"note-1"}' ` + tenant + "/events",
-		"  curl '" + tenant + "/events?after=0&limit=10'",
-		`  curl -d '{"sql":"SELECT kind, count(*) AS n FROM events GROUP BY kind"}' ` + tenant + "/query",
+		"  " + curl + " -X POST " + tenant + "/open",
+		"  " + curl + ` -d '{"actor":"me","kind":"note.added","subject_id":"note-1","payload":{"text":"hello"},"idem_key":"note-1"}' ` + tenant + "/events",
+		"  " + curl + " '" + tenant + "/events?after=0&limit=10'",
+		"  " + curl + ` -d '{"sql":"SELECT kind, count(*) AS n FROM events GROUP BY kind"}' ` + tenant + "/query",
 		"",
 		"A second replica on this machine, in another terminal:",
-		"  " + quoted(os.Args[0]) + " --listen 127.0.0.1:0 --state-dir ./leasehold-data-2 --etcd " + endpoints + " --copies " + quoted(copies),
+		"  " + quoted(os.Args[0]) + " --listen 127.0.0.1:0 --state-dir ./leasehold-data-2 --etcd " + endpoints + " --copies " + quoted(copies) + r.cfg.accessConfig.arguments(),
 		"",
 		"Stop with Ctrl-C: every tenant is handed off first.",
 	}
 	_, _ = fmt.Fprintln(w, strings.Join(lines, "\n")) // whoever closed stdout does not want them
+}
+
+// company says who may come.
+func (r *replica) company() string {
+	if r.cfg.guarded() {
+		return "TLS, and a token for everything but /livez and /readyz"
+	}
+	return "loopback only, until both TLS and tokens are configured"
+}
+
+// curl begins the lines to try, with what a guarded replica asks for besides.
+func (r *replica) curl() string {
+	curl := "curl"
+	if r.cfg.usesTLS() {
+		curl += ` --cacert "$CA"`
+	}
+	if r.cfg.Tokens != "" {
+		curl += ` -H "Authorization: Bearer $TOKEN"`
+	}
+	return curl
 }
 
 func (r *replica) etcdKind(endpoints string) string {

@@ -20,19 +20,6 @@ const (
 	maxLeases     = 1000
 )
 
-// livez says that the process answers, until its end.
-func (s *Server) livez(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, "ok\n") }
-
-// readyz says whether new requests should come here.
-func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
-	if s.draining.Load() {
-		w.Header().Set("Retry-After", retryAfter)
-		text(w, http.StatusServiceUnavailable, "draining\n")
-		return
-	}
-	text(w, http.StatusOK, "ready\n")
-}
-
 func text(w http.ResponseWriter, status int, body string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)

@@ -12,15 +12,15 @@ import (
 // operations are the endpoints of a tenant that may have to run at its owner.
 func (s *Server) operations() []operation {
 	return []operation{
-		{method: "POST", suffix: "/open", wants: openOrCreate, prepare: s.prepareOpen},
-		{method: "POST", suffix: "/events", wants: openOrCreate, prepare: s.prepareAppend},
-		{method: "GET", suffix: "/events", wants: openExisting, reads: true, prepare: s.prepareEvents},
-		{method: "POST", suffix: "/query", wants: openExisting, reads: true, prepare: s.prepareQuery},
-		{method: "POST", suffix: "/exec", wants: openOrCreate, prepare: s.prepareExec},
-		{method: "POST", suffix: "/snapshot", wants: heldOnly, transfers: true, prepare: s.prepareSnapshot},
-		{method: "POST", suffix: "/handoff", wants: heldOnly, transfers: true, prepare: s.prepareHandoff},
-		{method: "POST", suffix: "/abandon", wants: heldOnly, transfers: true, prepare: s.prepareAbandon},
-		{method: "DELETE", suffix: "", wants: anywhere, transfers: true, prepare: s.prepareForget},
+		{method: "POST", suffix: "/open", wants: openOrCreate, who: theTenant, prepare: s.prepareOpen},
+		{method: "POST", suffix: "/events", wants: openOrCreate, who: theTenant, prepare: s.prepareAppend},
+		{method: "GET", suffix: "/events", wants: openExisting, who: theTenant, reads: true, prepare: s.prepareEvents},
+		{method: "POST", suffix: "/query", wants: openExisting, who: theTenant, reads: true, prepare: s.prepareQuery},
+		{method: "POST", suffix: "/exec", wants: openOrCreate, who: theTenant, prepare: s.prepareExec},
+		{method: "POST", suffix: "/snapshot", wants: heldOnly, who: theTenant, transfers: true, prepare: s.prepareSnapshot},
+		{method: "POST", suffix: "/handoff", wants: heldOnly, who: operators, transfers: true, prepare: s.prepareHandoff},
+		{method: "POST", suffix: "/abandon", wants: heldOnly, who: operators, transfers: true, prepare: s.prepareAbandon},
+		{method: "DELETE", suffix: "", wants: anywhere, who: operators, transfers: true, prepare: s.prepareForget},
 	}
 }
 

@@ -14,3 +14,11 @@ func (s *Server) Perform(ctx context.Context, key coord.Key, do func(context.Con
 	}})
 	return err
 }
+
+// Routes returns the patterns of all endpoints.
+func (s *Server) Routes() (patterns []string) {
+	for _, route := range s.routes() {
+		patterns = append(patterns, route.pattern)
+	}
+	return patterns
+}

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -40,9 +41,11 @@ type forwarder struct {
 	transport *http.Transport
 }
 
-func newForwarder() *forwarder {
+func newForwarder(secure *tls.Config) *forwarder {
 	return &forwarder{transport: &http.Transport{
 		Proxy:               nil, // owners are reached directly or not at all
+		TLSClientConfig:     secure,
+		TLSHandshakeTimeout: dialTimeout,
 		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		MaxIdleConnsPerHost: idlePerOwner,
 		IdleConnTimeout:     idleTimeout,
@@ -67,7 +70,7 @@ func (s *Server) elsewhere(ctx context.Context, w http.ResponseWriter, r *http.R
 		// being given back: nobody serves the tenant until the lease has ended.
 		s.fail(w, r, &elsewhereError{held, http.StatusServiceUnavailable, "the owner is gone and its lease has not ended yet"})
 	default:
-		target, err := targetOf(owner, op, r)
+		target, err := s.targetOf(owner, op, r)
 		if err != nil {
 			s.fail(w, r, &elsewhereError{held, http.StatusConflict, err.Error()})
 			return nil
@@ -80,9 +83,9 @@ func (s *Server) elsewhere(ctx context.Context, w http.ResponseWriter, r *http.R
 
 // targetOf builds the owner's URL from what the lease store said, the checked key
 // and the route; of the client's URL only the query goes into it.
-func targetOf(owner coord.Record, op operation, r *http.Request) (string, error) {
+func (s *Server) targetOf(owner coord.Record, op operation, r *http.Request) (string, error) {
 	base, err := url.Parse(owner.Address)
-	if err != nil || base.Scheme != "http" || base.Host == "" {
+	if err != nil || base.Scheme != s.peerScheme() || base.Host == "" {
 		return "", errors.New("the owner left no address that requests could be forwarded to")
 	}
 	target := url.URL{
@@ -169,14 +172,24 @@ func (s *Server) ownerShare(ctx context.Context, op operation) time.Duration {
 // forwardProblem tells an owner that cannot have received the request from one
 // that may have acted on it.
 func forwardProblem(op operation, owner string, err error) (outcome string, problem error) {
-	var dial *net.OpError
-	if errors.As(err, &dial) && dial.Op == "dial" {
+	if neverSent(err) {
 		return forwardUnreachable, &coord.Error{Code: CodeOwnerUnreachable, Detail: owner + " owns the tenant and cannot be reached", Err: err}
 	}
 	if op.reads {
 		return forwardLost, &coord.Error{Code: CodeOwnerUnreachable, Detail: owner + " owns the tenant and did not answer", Err: err}
 	}
 	return forwardLost, &coord.Error{Code: coord.CodeOutcomeUnknown, Detail: owner + " owns the tenant and may have received the request, but no answer came", Err: err}
+}
+
+// neverSent reports whether err came before the first byte of the request: nobody was
+// there, or it was not who it should be.
+func neverSent(err error) bool {
+	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
+		return true
+	}
+	_, stranger := errors.AsType[*tls.CertificateVerificationError](err)
+	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
+	return stranger || noTLS
 }
 
 // forwardedHeader is the client's header without what concerns only its own
@@ -190,6 +203,7 @@ func (s *Server) forwardedHeader(ctx context.Context, from http.Header) http.Hea
 	deadline, _ := ctx.Deadline()
 	h.Set(HeaderTimeout, strconv.FormatInt(max(1, time.Until(deadline).Milliseconds()), 10))
 	h.Set(HeaderForwarded, s.replica)
+	s.introduce(h)
 	if h.Get("User-Agent") == "" {
 		h.Set("User-Agent", "") // or net/http would make one up
 	}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"math"
 	"net/http"
 	"runtime"
 	"strconv"
@@ -16,6 +17,12 @@ import (
 const (
 	resultOK     = "ok"
 	resultFailed = "failed"
+)
+
+// The buckets, in seconds. Those of fences reach over every lease that may be granted.
+var (
+	latencyBuckets = [...]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120}
+	fenceBuckets   = [...]float64{.05, .1, .25, .5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 30, 60, 120, 300, 600}
 )
 
 // metrics are those of one replica, in a registry of their own.
@@ -36,6 +43,13 @@ type metrics struct {
 	skippedCopies  prometheus.Counter
 	droppedEvents  prometheus.Counter
 	droppedStreams prometheus.Counter
+	handshakes     prometheus.Counter
+
+	ackFence     prometheus.Histogram
+	renewalTime  prometheus.Histogram
+	openTime     prometheus.Histogram
+	snapshotTime prometheus.Histogram
+	handoffPause prometheus.Histogram
 }
 
 func newMetrics(version string) *metrics {
@@ -49,6 +63,11 @@ func newMetrics(version string) *metrics {
 		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "leasehold", Name: name, Help: help}, labels)
 		r.MustRegister(c)
 		return c
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "leasehold", Name: name, Help: help, Buckets: buckets})
+		r.MustRegister(h)
+		return h
 	}
 	m := &metrics{
 		registry:       r,
@@ -65,6 +84,13 @@ func newMetrics(version string) *metrics {
 		skippedCopies:  counter("copies_skipped_total", "Copies that a restore did not trust."),
 		droppedEvents:  counter("events_dropped_total", "Events that were not observed."),
 		droppedStreams: counter("event_streams_dropped_total", "Event streams cut off because the client fell behind."),
+		handshakes:     counter("tls_handshakes_failed_total", "Connections that ended before their TLS handshake had succeeded."),
+
+		ackFence:     histogram("ack_fence_remaining_seconds", "Time that was left until the fence when a request that may write was acknowledged.", fenceBuckets[:]),
+		renewalTime:  histogram("lease_renewal_seconds", "Time that renewals which succeeded took.", latencyBuckets[:]),
+		openTime:     histogram("open_seconds", "Time from a grant until the tenant was served: restore, check and claim.", latencyBuckets[:]),
+		snapshotTime: histogram("snapshot_seconds", "Time from the beginning of a copy's image to its commit.", latencyBuckets[:]),
+		handoffPause: histogram("handoff_pause_seconds", "Time from the first call that a handoff refused to the release of the lease.", latencyBuckets[:]),
 	}
 	for _, result := range []string{resultOK, resultFailed} {
 		m.renewals.WithLabelValues(result)
@@ -99,6 +125,9 @@ func (m *metrics) end(route string, status int) {
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
 }
 
+// acknowledged notes how far the fence was. A negative time counts as none.
+func (m *metrics) acknowledged(left time.Duration) { m.ackFence.Observe(max(0, left.Seconds())) }
+
 func (m *metrics) forwarded(outcome string) { m.forwards.WithLabelValues(outcome).Inc() }
 func (m *metrics) streamDropped()           { m.droppedStreams.Inc() }
 
@@ -109,12 +138,15 @@ func (m *metrics) observe(e router.Event) {
 	case router.EventAcquired:
 		m.epochs.Inc()
 	case router.EventRestored:
+		m.openTime.Observe(e.Took.Seconds())
 		m.skippedCopies.Add(float64(len(e.Skipped)))
 	case router.EventRenewed:
+		m.renewalTime.Observe(e.Took.Seconds())
 		m.renewals.WithLabelValues(resultOK).Inc()
 	case router.EventRenewFailed:
 		m.renewals.WithLabelValues(resultFailed).Inc()
 	case router.EventSnapshot:
+		m.snapshotTime.Observe(e.Took.Seconds())
 		m.snapshots.WithLabelValues(resultOK).Inc()
 	case router.EventSnapshotFailed:
 		m.snapshots.WithLabelValues(resultFailed).Inc()
@@ -129,20 +161,26 @@ func (m *metrics) observe(e router.Event) {
 	case router.EventReleased:
 		if e.Flushed {
 			m.handoffs.Inc()
+			m.handoffPause.Observe(e.Took.Seconds())
 		} else {
 			m.abandons.Inc()
 		}
 	}
 }
 
-// watch adds the gauge of the router's tenants, counted when somebody asks.
-func (m *metrics) watch(r *router.Router) { m.registry.MustRegister(newTenantGauge(r)) }
+// watch adds what is counted when somebody asks.
+func (m *metrics) watch(r *router.Router, ready func() float64) {
+	m.registry.MustRegister(newTenantGauge(r), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "leasehold", Name: "ready", Help: "1 while /readyz answers 200, and 0 while it does not.",
+	}, ready))
+}
 
 // A tenantGauge counts a router's tenants by state, and says what their ledgers take
 // of the disk and how old the proofs of their copies are.
 type tenantGauge struct {
-	router                               *router.Router
-	desc, files, logs, largest, proofAge *prometheus.Desc
+	router *router.Router
+	desc, files, logs, largest, proofAge,
+	fence, uncopied, behind *prometheus.Desc
 }
 
 func newTenantGauge(r *router.Router) *tenantGauge {
@@ -153,19 +191,23 @@ func newTenantGauge(r *router.Router) *tenantGauge {
 		logs:     prometheus.NewDesc("leasehold_wal_bytes", "Size of all write-ahead logs; grows while reads are left open beside writes.", nil, nil),
 		largest:  prometheus.NewDesc("leasehold_wal_largest_bytes", "Size of the largest write-ahead log.", nil, nil),
 		proofAge: prometheus.NewDesc("leasehold_copy_proof_age_seconds", "Time since the newest copy of a tenant held here was last proved restorable, the longest of all tenants that have a proof.", nil, nil),
+		fence:    prometheus.NewDesc("leasehold_fence_remaining_seconds", "Time until the fence if no renewal comes, the shortest of all tenants held here; absent if none is.", nil, nil),
+		uncopied: prometheus.NewDesc("leasehold_uncopied_seconds", "Age that the oldest acknowledged write which no copy holds can have, the greatest of all tenants held here: what a crash would lose.", nil, nil),
+		behind:   prometheus.NewDesc("leasehold_uncopied_tenants", "Tenants held here with acknowledged writes that no copy holds.", nil, nil),
 	}
 }
 
 func (g *tenantGauge) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.desc, g.files, g.logs, g.largest, g.proofAge} {
+	for _, d := range []*prometheus.Desc{g.desc, g.files, g.logs, g.largest, g.proofAge, g.fence, g.uncopied, g.behind} {
 		out <- d
 	}
 }
 
 func (g *tenantGauge) Collect(out chan<- prometheus.Metric) {
 	counts := map[router.State]int{router.StateServing: 0, router.StateDraining: 0, router.StateFlushing: 0, router.StateForgetting: 0}
-	var files, logs, largest int64
-	var oldest time.Duration
+	var files, logs, largest, behind int64
+	var oldest, uncopied time.Duration
+	fence := time.Duration(math.MaxInt64)
 	for _, h := range g.router.Handles() {
 		counts[h.State()]++
 		// A handle that is just being closed has no figures, which is as it should be.
@@ -173,10 +215,18 @@ func (g *tenantGauge) Collect(out chan<- prometheus.Metric) {
 		files, logs, largest = files+stats.FileBytes, logs+stats.WALBytes, max(largest, stats.WALBytes)
 		age, _ := h.Proved()
 		oldest = max(oldest, age)
+		fence = min(fence, max(0, h.Remaining()))
+		if age := h.Uncopied(); age > 0 {
+			behind, uncopied = behind+1, max(uncopied, age)
+		}
 	}
-	for desc, n := range map[*prometheus.Desc]int64{g.files: files, g.logs: logs, g.largest: largest} {
+	for desc, n := range map[*prometheus.Desc]int64{g.files: files, g.logs: logs, g.largest: largest, g.behind: behind} {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n))
 	}
+	if fence < math.MaxInt64 {
+		out <- prometheus.MustNewConstMetric(g.fence, prometheus.GaugeValue, fence.Seconds())
+	}
+	out <- prometheus.MustNewConstMetric(g.uncopied, prometheus.GaugeValue, uncopied.Seconds())
 	out <- prometheus.MustNewConstMetric(g.proofAge, prometheus.GaugeValue, oldest.Seconds())
 	for state, n := range counts {
 		out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(n), state.String())

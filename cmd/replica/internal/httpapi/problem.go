@@ -18,6 +18,8 @@ const (
 	CodeRequestInvalid   coord.Code = "REQUEST_INVALID"    // not what the endpoint takes
 	CodeNotFound         coord.Code = "NOT_FOUND"          // no such endpoint
 	CodeMethodNotAllowed coord.Code = "METHOD_NOT_ALLOWED" // the endpoint has other methods; see Allow
+	CodeUnauthenticated  coord.Code = "UNAUTHENTICATED"    // no token, or none that is known
+	CodeForbidden        coord.Code = "FORBIDDEN"          // the token does not reach this
 	CodeCrossOrigin      coord.Code = "CROSS_ORIGIN"       // a web page of another origin made a browser send it
 	CodeBodyTooLarge     coord.Code = "BODY_TOO_LARGE"     // more than the server reads
 	CodeBodyTimeout      coord.Code = "BODY_TIMEOUT"       // the body did not arrive in time
@@ -37,6 +39,7 @@ const (
 	HeaderForward   = "Leasehold-Forward"   // in requests: [ForwardNever], or absent
 	HeaderForwarded = "Leasehold-Forwarded" // in requests: the replica that forwarded it
 	HeaderTimeout   = "Leasehold-Timeout"   // in requests: how long the sender waits, in milliseconds
+	HeaderPeer      = "Leasehold-Peer"      // in forwarded requests: the token of the replica that forwarded it
 
 	// ForwardNever asks for the owner's name instead of its reply.
 	ForwardNever = "never"
@@ -122,7 +125,9 @@ func statusOf(code coord.Code) int {
 	switch code {
 	case coord.CodeIDInvalid, codeEventInvalid, CodeRequestInvalid:
 		return http.StatusBadRequest
-	case coord.CodeSQLRefused, CodeCrossOrigin:
+	case CodeUnauthenticated:
+		return http.StatusUnauthorized
+	case coord.CodeSQLRefused, CodeCrossOrigin, CodeForbidden:
 		return http.StatusForbidden
 	case coord.CodeTenantUnknown, CodeNotFound, CodeReplicaUnknown:
 		return http.StatusNotFound
@@ -158,6 +163,8 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
 	switch p.Status {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", "Bearer")
 	case http.StatusServiceUnavailable:
 		h.Set("Retry-After", retryAfter)
 	case http.StatusRequestEntityTooLarge, http.StatusRequestTimeout:

@@ -22,6 +22,8 @@ var wantStatus = map[coord.Code]int{
 	CodeRequestInvalid:              400,
 	coord.CodeSQLRefused:            403,
 	CodeCrossOrigin:                 403,
+	CodeForbidden:                   403,
+	CodeUnauthenticated:             401,
 	coord.CodeTenantUnknown:         404,
 	CodeNotFound:                    404,
 	CodeReplicaUnknown:              404,

@@ -135,7 +135,7 @@ func (c *reception) arrival() coord.Epoch {
 
 // tell asks the successor to receive the tenant and returns once it is ready.
 func (s *Server) tell(ctx context.Context, in input, to, address string) (*reception, error) {
-	target, err := targetOf(coord.Record{Key: in.key, Address: address}, operation{suffix: receiveSuffix}, in.request)
+	target, err := s.targetOf(coord.Record{Key: in.key, Address: address}, operation{suffix: receiveSuffix}, in.request)
 	if err != nil {
 		return nil, unready(to, "it left no address", err)
 	}

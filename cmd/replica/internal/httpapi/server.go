@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/leaseholddb/leasehold/cmd/replica/internal/access"
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/router"
 )
@@ -23,6 +25,7 @@ const (
 	DefaultTransferTimeout = 3 * time.Minute
 	DefaultForwardTimeout  = 10 * time.Second
 	DefaultParkTimeout     = 5 * time.Second
+	DefaultProbeGrace      = 10 * time.Second
 )
 
 // Leases is what the server needs of a lease store beyond what the router does.
@@ -68,6 +71,20 @@ type Options struct {
 	// Peers finds a registered replica by its id; nil if this replica knows no others.
 	Peers func(ctx context.Context, id string) (address string, known bool, err error)
 
+	// Tokens returns who may do what, as it is at this moment. Without it nobody is
+	// asked for a token, which is for a replica that only its own machine reaches.
+	Tokens func() *access.Tokens
+	// PeerToken returns the token by which other replicas know this one; it goes
+	// with Tokens.
+	PeerToken func() string
+	// PeerTLS is how other replicas are reached; nil means without TLS. Requests
+	// are forwarded to no replica that is reached otherwise.
+	PeerTLS *tls.Config
+
+	// Probes decide about readiness, once one has failed for all of ProbeGrace.
+	Probes     []Probe
+	ProbeGrace time.Duration
+
 	// Logger is silent while all is well; nil means no logs.
 	Logger *zap.Logger
 }
@@ -84,6 +101,7 @@ func (o Options) withDefaults() Options {
 	fill(&o.TransferTimeout, DefaultTransferTimeout)
 	fill(&o.ForwardTimeout, DefaultForwardTimeout)
 	fill(&o.ParkTimeout, DefaultParkTimeout)
+	fill(&o.ProbeGrace, DefaultProbeGrace)
 	if o.MaxBody == 0 {
 		o.MaxBody = DefaultMaxBody
 	}
@@ -104,8 +122,9 @@ func (o Options) validate() error {
 	demand(o.Leases != nil, "Leases is nil")
 	demand(o.Monitor != nil, "Monitor is nil")
 	demand(o.Address != "", "Address is empty")
+	demand((o.Tokens == nil) == (o.PeerToken == nil), "Tokens and PeerToken go together")
 	demand(o.MaxBody > 0, "MaxBody must be positive")
-	demand(min(o.BodyTimeout, o.WriteTimeout, o.RequestTimeout, o.TransferTimeout, o.ForwardTimeout, o.ParkTimeout) > 0, "timeouts must be positive")
+	demand(min(o.BodyTimeout, o.WriteTimeout, o.RequestTimeout, o.TransferTimeout, o.ForwardTimeout, o.ParkTimeout, o.ProbeGrace) > 0, "timeouts must be positive")
 	if len(bad) > 0 {
 		return &coord.Error{Code: coord.CodeOptionsInvalid, Op: "http server", Detail: strings.Join(bad, "; ")}
 	}
@@ -124,6 +143,7 @@ type Server struct {
 	mux      *http.ServeMux
 	origins  *http.CrossOriginProtection
 	forward  *forwarder
+	health   *health
 	draining atomic.Bool
 }
 
@@ -140,9 +160,10 @@ func New(opts Options) (*Server, error) {
 		started: time.Now(),
 		mux:     http.NewServeMux(),
 		origins: http.NewCrossOriginProtection(),
-		forward: newForwarder(),
+		forward: newForwarder(opts.PeerTLS),
+		health:  newHealth(opts.Probes, opts.ProbeGrace, opts.Logger),
 	}
-	s.monitor.metrics.watch(s.router)
+	s.monitor.metrics.watch(s.router, s.ready)
 	s.route()
 	return s, nil
 }
@@ -158,18 +179,34 @@ func (s *Server) Close() {
 	s.forward.close()
 }
 
-func (s *Server) route() {
-	s.mux.HandleFunc("GET /livez", s.livez)
-	s.mux.HandleFunc("GET /readyz", s.readyz)
-	s.mux.Handle("GET /metrics", s.monitor.metrics.handler())
-	s.mux.HandleFunc("GET /v1/replica", s.describeReplica)
-	s.mux.HandleFunc("GET /v1/tenants", s.listTenants)
-	s.mux.HandleFunc("GET /v1/leases", s.listLeases)
-	s.mux.HandleFunc("GET /v1/events", s.streamEvents)
-	s.mux.HandleFunc("GET "+tenantPattern, s.describeTenant)
-	s.mux.HandleFunc("POST "+tenantPattern+receiveSuffix, s.receive)
+// A route is an endpoint: what it answers to, and to whom.
+type route struct {
+	pattern string
+	who     audience
+	handler http.Handler
+}
+
+func (s *Server) routes() []route {
+	routes := []route{
+		{"GET /livez", everybody, http.HandlerFunc(s.livez)},
+		{"GET /readyz", everybody, http.HandlerFunc(s.readyz)},
+		{"GET /metrics", operators, s.monitor.metrics.handler()},
+		{"GET /v1/replica", operators, http.HandlerFunc(s.describeReplica)},
+		{"GET /v1/tenants", operators, http.HandlerFunc(s.listTenants)},
+		{"GET /v1/leases", operators, http.HandlerFunc(s.listLeases)},
+		{"GET /v1/events", operators, http.HandlerFunc(s.streamEvents)},
+		{"GET " + tenantPattern, theTenant, http.HandlerFunc(s.describeTenant)},
+		{"POST " + tenantPattern + receiveSuffix, operators, http.HandlerFunc(s.receive)},
+	}
 	for _, op := range s.operations() {
-		s.mux.Handle(op.method+" "+tenantPattern+op.suffix, s.tenantHandler(op))
+		routes = append(routes, route{op.method + " " + tenantPattern + op.suffix, op.who, s.tenantHandler(op)})
+	}
+	return routes
+}
+
+func (s *Server) route() {
+	for _, route := range s.routes() {
+		s.mux.Handle(route.pattern, s.guarded(route))
 	}
 }
 
@@ -203,12 +240,27 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuseUnrouted(rec, r, handler)
 		return
 	}
-	body, err := s.readBody(r)
-	if err != nil {
-		s.fail(rec, r, err)
-		return
-	}
-	s.mux.ServeHTTP(rec, withBody(r, body))
+	s.mux.ServeHTTP(rec, r)
+}
+
+// guarded lets a request through to the route once it is known who sent it, and
+// only then reads its body.
+func (s *Server) guarded(route route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := s.authorize(route.who, r); err != nil {
+			if r.Body != http.NoBody {
+				w.Header().Set("Connection", "close") // or net/http would wait for the body
+			}
+			s.fail(w, r, err)
+			return
+		}
+		body, err := s.readBody(r)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		route.handler.ServeHTTP(w, withBody(r, body))
+	})
 }
 
 // panicked answers a request whose handler panicked, if it can still be answered.

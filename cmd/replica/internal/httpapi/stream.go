@@ -31,6 +31,7 @@ type eventBody struct {
 	Code     coord.Code          `json:"code,omitempty"`
 	InFlight int                 `json:"in_flight,omitempty"`
 	Flushed  *bool               `json:"flushed,omitempty"` // of released
+	Took     int64               `json:"took,omitempty"`    // ms, rounded up
 	Dropped  int                 `json:"dropped,omitempty"` // events before this one that nobody saw
 }
 
@@ -38,6 +39,7 @@ func newEventBody(e router.Event) eventBody {
 	body := eventBody{
 		Time: e.Time.UnixMilli(), Kind: e.Kind, Key: e.Key, Epoch: e.Epoch,
 		From: e.From, Skipped: e.Skipped, Seq: e.Seq, Code: e.Code, InFlight: e.InFlight, Dropped: e.Dropped,
+		Took: int64((e.Took + time.Millisecond - 1) / time.Millisecond),
 	}
 	if e.Kind == router.EventReleased {
 		body.Flushed = &e.Flushed
@@ -146,6 +148,9 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) {
 		select {
 		case frame, open = <-stream:
 		case <-beat.C:
+			if s.authorize(operators, r) != nil {
+				return // the token was withdrawn meanwhile
+			}
 			frame = []byte(":\n\n")
 		case <-r.Context().Done():
 			return

@@ -28,6 +28,7 @@ const (
 type operation struct {
 	method, suffix string
 	wants          presence
+	who            audience
 	reads          bool // changes nothing, so that a lost reply leaves no doubt
 	transfers      bool // may wait for a drain or an upload
 
@@ -83,7 +84,7 @@ func (s *Server) tenantHandler(op operation) http.Handler {
 		if r.Header.Get(HeaderForwarded) != "" && wants.opens() {
 			wants = heldHere
 		}
-		s.answer(ctx, w, r, op, visit{key: key, wants: wants, do: do, epoch: epoch})
+		s.answer(ctx, w, r, op, visit{key: key, wants: wants, do: s.measured(op, do), epoch: epoch})
 	})
 }
 

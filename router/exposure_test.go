@@ -1,0 +1,47 @@
+package router_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/router"
+)
+
+// RO-11: what a crash would lose is known while it grows, with and without copies
+// that are made by themselves.
+func TestUncopied(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		const every = time.Minute
+		want := func(h *router.Handle, from, to time.Duration) {
+			t.Helper()
+			if got := h.Uncopied(); got < from || got > to {
+				t.Errorf("uncopied for %v, want %v to %v", got, from, to)
+			}
+		}
+		h := w.router("a").open(key(t, 1))
+		time.Sleep(time.Hour)
+		want(h, 0, 0) // nothing to lose
+		mustAdd(t, h, "one")
+		time.Sleep(time.Second)
+		want(h, time.Second, time.Hour+time.Second) // nobody has looked since it was opened
+		if _, err := h.Snapshot(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want(h, 0, 0)
+		mustAdd(t, h, "two")
+		time.Sleep(3 * time.Second)
+		want(h, 3*time.Second, 4*time.Second)
+
+		p := w.router("b", func(o *router.Options) { o.SnapshotEvery = every }).open(key(t, 2))
+		time.Sleep(10*every + every/2)
+		mustAdd(t, p, "three")
+		want(p, 1, every) // an idle tenant's age does not count
+		time.Sleep(every)
+		want(p, 0, 0)
+		w.copies.fail(&coord.Error{Code: coord.CodeCopyStoreUnavailable})
+		mustAdd(t, p, "four")
+		time.Sleep(5 * every)
+		want(p, 5*every, 6*every+time.Second)
+	})
+}
