@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -34,6 +35,9 @@ type Store struct {
 	clock      coord.Clock
 	log        *zap.Logger
 	identity   identity
+
+	// watchStream is the header of the watches to come, see watch.
+	watchStream atomic.Uint64
 
 	// ctx is the parent of every request that serves no single caller; it ends
 	// with Close.
