@@ -65,6 +65,11 @@ conformance:
 cluster:
 	$(GO) test -timeout 10m -count=1 -v -run 'TestLeaderMoves|TestStoppedLeader' ./test -cluster-tenants 1000 -cluster-time 60s
 
+## side-by-side: the same pauses on etcd's Mutex with a SQLite file and on leasehold: updates lost by each
+.PHONY: side-by-side
+side-by-side:
+	$(GO) run ./test/sidebyside $(SIDEFLAGS)
+
 ## model: every order of the copies protocol's steps, at bounds that take minutes
 .PHONY: model
 model:
