@@ -22,7 +22,9 @@ run: $(BIN)
 ## test: vet, staticcheck, and every test under the race detector
 .PHONY: test
 test: lint
-	$(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -v /leasehold/test)
+	$(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -v -e /leasehold/test -e /sim/model)
+	@# Without the race detector: one goroutine, and millions of states.
+	$(GO) test -timeout 5m ./sim/model
 	@# Alone: these start many processes and measure how soon they act.
 	$(GO) test $(TESTFLAGS) ./test/...
 	$(MAKE) compat
@@ -62,6 +64,16 @@ conformance:
 .PHONY: cluster
 cluster:
 	$(GO) test -timeout 10m -count=1 -v -run 'TestLeaderMoves|TestStoppedLeader' ./test -cluster-tenants 1000 -cluster-time 60s
+
+## side-by-side: the same pauses on etcd's Mutex with a SQLite file and on leasehold: updates lost by each
+.PHONY: side-by-side
+side-by-side:
+	$(GO) run ./test/sidebyside $(SIDEFLAGS)
+
+## model: every order of the copies protocol's steps, at bounds that take minutes
+.PHONY: model
+model:
+	$(GO) test -timeout 30m -count=1 -v ./sim/model -full
 
 ## fuzz: each parser of foreign bytes for FUZZTIME
 .PHONY: fuzz

@@ -20,6 +20,8 @@ var (
 	errContended = errors.New("other writers kept interfering")
 	// errUnsettled means that an earlier attempt on the key could not be settled.
 	errUnsettled = errors.New("an earlier acquisition is not settled yet")
+	// errStaleToken means that a stream outlived the token that it was opened with.
+	errStaleToken = errors.New("etcd no longer knows the token of the stream")
 	// errHandedBack means that a grant was made and given up again.
 	errHandedBack = errors.New("the grant could not be covered by a keepalive")
 )
@@ -53,7 +55,7 @@ func fail(ctx context.Context, op string, key coord.Key, err error) error {
 // unavailable reports whether err means that etcd could not be asked, did not
 // answer, or refuses this client for now.
 func unavailable(err error) bool {
-	for _, own := range []error{errLeaseGone, errNoAnswer, errClosed, errContended, errUnsettled, errHandedBack, context.Canceled, context.DeadlineExceeded} {
+	for _, own := range []error{errLeaseGone, errNoAnswer, errClosed, errContended, errUnsettled, errHandedBack, errStaleToken, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, own) {
 			return true
 		}

@@ -99,7 +99,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s.ownsClient = true
 	if err := s.probe(ctx); err != nil {
-		return nil, errors.Join(fail(ctx, "open", coord.Key{}, err), s.Close())
+		return nil, errors.Join(explain(ctx, cfg, tlsConfig, fail(ctx, "open", coord.Key{}, err)), s.Close())
 	}
 	s.recognise(ctx)
 	return s, nil

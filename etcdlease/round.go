@@ -187,13 +187,14 @@ func (s *Store) runRound(l *sharedLease, r *round) {
 }
 
 // keepAlive sends keepalives until one is answered or ctx ends, and returns when
-// the answered one was sent.
+// the answered one was sent. A stream whose token has expired is given up like one
+// that failed; the next one is opened with a new token, if the password still holds.
 func (s *Store) keepAlive(ctx context.Context, id clientv3.LeaseID) (sentAt, ttl time.Duration, err error) {
 	pause := retryPause
 	for try := 0; ; try++ {
 		sentAt = s.clock.Now()
 		ttl, err = s.keepAliveOnce(ctx, id, s.patience(try))
-		if err == nil || isLeaseGone(err) || !unclear(err) {
+		if err == nil || isLeaseGone(err) || !unclear(err) && !staleToken(err) {
 			return sentAt, ttl, err
 		}
 		if ctx.Err() != nil || !s.pause(ctx, pause) {

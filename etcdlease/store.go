@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -36,6 +37,9 @@ type Store struct {
 	log        *zap.Logger
 	identity   identity
 	attempts   pace // of the transactions that acquire
+
+	// watchStream is the header of the watches to come, see watch.
+	watchStream atomic.Uint64
 
 	// ctx is the parent of every request that serves no single caller; it ends
 	// with Close.

@@ -69,19 +69,9 @@ func (s *Store) waitOnce(ctx context.Context, key coord.Key) (bool, error) {
 	if json.Unmarshal(resp.Kvs[0].Value, &value) == nil {
 		poll = max(poll, value.ttl())
 	}
-	wctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), poll)
+	// Ends when it is time to look again.
+	wctx, cancel := context.WithTimeout(ctx, poll)
 	defer cancel()
-	watch := s.client.Watch(wctx, owner, clientv3.WithRev(resp.Header.Revision+1), clientv3.WithFilterPut())
-	for event := range watch {
-		if len(event.Events) > 0 {
-			return true, nil
-		}
-		if err := event.Err(); err != nil && wctx.Err() == nil {
-			return false, err
-		}
-	}
-	if wctx.Err() != nil {
-		return false, nil // time to look again, or the caller has gone
-	}
-	return false, errNoAnswer
+	deleted := func(events []*clientv3.Event) bool { return len(events) > 0 }
+	return s.watch(wctx, owner, deleted, clientv3.WithRev(resp.Header.Revision+1), clientv3.WithFilterPut())
 }

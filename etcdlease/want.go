@@ -179,18 +179,14 @@ func (s *Store) watchWantsOnce(ctx context.Context, seen map[string]int64, notif
 			delete(seen, name)
 		}
 	}
-	wctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), ReplicaTTL/2)
+	// Ends when it is time to list again.
+	wctx, cancel := context.WithTimeout(ctx, ReplicaTTL/2)
 	defer cancel()
-	for event := range s.client.Watch(wctx, s.keys.wants(), clientv3.WithPrefix(), clientv3.WithRev(resp.Header.Revision+1), clientv3.WithFilterDelete()) {
-		if err := event.Err(); err != nil && wctx.Err() == nil {
-			return err
-		}
-		for _, e := range event.Events {
+	_, err = s.watch(wctx, s.keys.wants(), func(events []*clientv3.Event) bool {
+		for _, e := range events {
 			tell(e.Kv)
 		}
-	}
-	if wctx.Err() != nil {
-		return nil // time to list again, or the caller has gone
-	}
-	return errNoAnswer
+		return false
+	}, clientv3.WithPrefix(), clientv3.WithRev(resp.Header.Revision+1), clientv3.WithFilterDelete())
+	return err
 }

@@ -27,6 +27,7 @@ var mayImport = map[string][]string{
 	"copystore/memstore":           {"coord", "copystore"},
 	"copystore/blobstore":          {"coord", "copystore"},
 	"router":                       {"coord", "fencing", "ledger", "copystore"},
+	"sim/model":                    {},
 	"cmd/replica/internal/access":  {"coord"},
 	"cmd/replica/internal/httpapi": {"coord", "fencing", "ledger", "copystore", "router", "cmd/replica/internal/access"},
 	"cmd/replica": {
