@@ -112,7 +112,11 @@ func (h *Handle) endIfGone(err error) bool {
 // take turns for the router's slots, first come, first served; one that is
 // stuck keeps its slot until the copy store's time limits end it.
 func (h *Handle) copyPeriodically() {
-	if h.State() != StateServing || h.copies.upToDate() {
+	if h.State() != StateServing {
+		return
+	}
+	if looked := h.now(); h.copies.upToDate() {
+		h.copies.level.reached(looked)
 		return // which costs neither a turn nor a call to the store
 	}
 	select {

@@ -111,6 +111,7 @@ var decided = map[string]whoMay{
 	"POST /v1/organizations/{organization}/tenants/{tenant}/snapshot": {tenant: true},
 	"POST /v1/organizations/{organization}/tenants/{tenant}/handoff":  {},
 	"POST /v1/organizations/{organization}/tenants/{tenant}/abandon":  {},
+	"POST /v1/organizations/{organization}/tenants/{tenant}/receive":  {},
 	"DELETE /v1/organizations/{organization}/tenants/{tenant}":        {},
 }
 
