@@ -149,3 +149,18 @@ func TestMoveThatFails(t *testing.T) {
 		t.Errorf("done by %v", got.header)
 	}
 }
+
+// With tokens asked for, a move is the operator's to order, and the replica that
+// receives sees that it was.
+func TestHandoffToWithTokens(t *testing.T) {
+	f := newFleet(t)
+	a, b := f.node("a", asking(t)), f.node("b", asking(t))
+	a.must(201, "POST", tenant+"/events", event("one"), with(ownToken)...)
+	a.refused(403, httpapi.CodeForbidden, "POST", tenant+"/handoff", `{"to":"b"}`, with(ownToken)...)
+	b.refused(403, httpapi.CodeForbidden, "POST", tenant+"/receive", "", with(ownToken)...)
+	var p parted
+	a.must(200, "POST", tenant+"/handoff", `{"to":"b"}`, with(opsToken)...).into(t, &p)
+	if p.To != "b" || p.NextEpoch != 2 {
+		t.Errorf("handoff: %+v", p)
+	}
+}
