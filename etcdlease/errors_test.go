@@ -78,7 +78,7 @@ func TestNoSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Close() })
-	s, err := etcdlease.Open(t.Context(), etcdlease.Config{Endpoints: server.Endpoints()})
+	s, err := etcdlease.Open(t.Context(), etcdlease.Config{Endpoints: server.Endpoints(), Options: etcdlease.Options{RequestTimeout: ttl / 2}})
 	if err != nil {
 		t.Fatal(err)
 	}

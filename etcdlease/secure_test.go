@@ -165,7 +165,7 @@ func TestPasswordChanges(t *testing.T) {
 	held := acquire(t, s, key(t, 1), "owner", 2*time.Second)
 	ended := make(chan error, 2)
 	go func() { ended <- s.WaitReleased(t.Context(), held.Tenure.Key) }()
-	go func() { ended <- s.WatchWants(t.Context(), func(etcdlease.Want) {}) }()
+	go func() { ended <- s.WatchWants(t.Context(), func(coord.Want) {}) }()
 	changePassword(t, m)
 
 	before := w.count(authenticateMethod)
