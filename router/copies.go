@@ -59,6 +59,7 @@ func (c *copies) restore(ctx context.Context, path string) (copystore.Restored, 
 		Warm:      warm,
 		StillHeld: c.stillHeld,
 		Prove:     c.h.lease.Check,
+		Progress:  c.h.follow("download"),
 	})
 }
 
@@ -134,7 +135,8 @@ func (h *Handle) publish(ctx context.Context, force bool) (copystore.Manifest, e
 			}
 			return h.router.opts.Schema.Count(ctx, path)
 		},
-		Prove: h.lease.Check,
+		Prove:    h.lease.Check,
+		Progress: h.follow("upload"),
 	})
 	switch {
 	case errors.Is(err, copystore.ErrNotNeeded):
