@@ -45,11 +45,12 @@ func (h *Handle) Handoff(ctx context.Context) error {
 	if _, ok := h.end(closedBecause(h.key, "handed off"), StateFlushing); !ok {
 		return h.Err()
 	}
-	h.dismantle()
+	// The gate is shut, and every write is in the copy. What comes after the release keeps
+	// no next owner waiting: local files are nobody's any more, and what retention removes
+	// is older than a copy that was committed while the lease was held.
 	err := h.release(ctx)
+	h.dismantle()
 	h.emit(Event{Kind: EventReleased, Flushed: true, Code: coord.CodeOf(err)})
-	// After the release, so that the next owner does not wait for it: what is
-	// removed is older than a copy that was committed while the lease was held.
 	h.copies.retain(context.WithoutCancel(ctx))
 	h.vacate()
 	return err
