@@ -29,10 +29,19 @@
 // acknowledged: it survives a handoff, and a crash if a copy was committed after
 // it. Work that ended behind the fence gets a [coord.OutcomeUnknownError].
 //
+// # Moving a tenant
+//
+// [Handle.Handoff] gives a tenant up to nobody in particular. [Router.OpenWait] wants
+// one: it asks the owner, which honours the request by a handoff once its tenure is
+// [Options.MinTenure] old, and waits. [Handle.HandoffTo] moves one to a successor that
+// was told before and has fetched the newest copy by [Router.Prewarm], so that work
+// pauses as shortly as may be. None of them is a claim: what counts is who acquires.
+//
 // # Goroutines and locks
 //
 // A [Router] owns one goroutine per opening, one per open tenant for each of renewal,
-// periodic copies and drills, a short one for the sweep after an opening, and one that
+// periodic copies and drills, a short one for the sweep after an opening, one that hears of
+// requests of other replicas, one for each such request for a tenant held here, and one that
 // delivers events. [Router.Close] ends and joins all of them. Locks are taken in the order Router, Handle; none is held across
 // I/O.
 package router

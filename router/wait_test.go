@@ -341,3 +341,26 @@ func TestOpeningYieldsToWaiters(t *testing.T) {
 		}
 	})
 }
+
+// A request that was withdrawn before its time moves nothing, and one that could not be
+// honoured is tried again.
+func TestRequestIsLookedAtAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b, k := w.router("a"), w.router("b"), key(t, 1)
+		h := a.open(k)
+		mustAdd(t, h, "1")
+		waiter := b.wait(k)
+		time.Sleep(router.DefaultMinTenure / 2)
+		waiter.cancel()
+		<-waiter.result
+		time.Sleep(time.Hour)
+		mustAdd(t, h, "2")
+
+		w.copies.fail(errSwitchedOff)
+		waiter = b.wait(k)
+		time.Sleep(time.Minute)
+		mustAdd(t, h, "3")
+		w.copies.fail(nil)
+		wantHeld(t, waiter.handle(t), "1", "2", "3")
+	})
+}

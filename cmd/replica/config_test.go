@@ -119,6 +119,8 @@ func TestConfigRefusesValues(t *testing.T) {
 		"advertise":         {"--advertise", "http://host:1/path"},
 		"advertise https":   {"--advertise", "https://host:1"},
 		"drain":             {"--drain-timeout", "0s"},
+		"tenure":            {"--min-tenure", "0s"},
+		"park":              {"--park-timeout", "0s"},
 		"tenants":           {"--max-tenants", "-1"},
 		"lanes":             {"--close-concurrency", "0"},
 		"copies":            {"--keep-copies", "0"},
