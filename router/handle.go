@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -37,8 +36,8 @@ type Handle struct {
 	loops  sync.WaitGroup
 	gone   chan struct{} // closed when nothing of the handle is left
 
-	since  time.Duration // when the lease was granted, on the replica's clock
-	moving atomic.Bool   // a HandoffTo is under way
+	settled atomic.Int64 // when the lease was granted or a HandoffTo last failed, on the replica's clock
+	moving  atomic.Bool  // a HandoffTo is under way
 
 	mu struct {
 		sync.Mutex

@@ -45,12 +45,11 @@ func (h *Handle) Handoff(ctx context.Context) error {
 	if _, ok := h.end(closedBecause(h.key, "handed off"), StateFlushing); !ok {
 		return h.Err()
 	}
-	// The gate is shut, and every write is in the copy. What comes after the release keeps
-	// no next owner waiting: local files are nobody's any more, and what retention removes
-	// is older than a copy that was committed while the lease was held.
-	err := h.release(ctx)
 	h.dismantle()
+	err := h.release(ctx)
 	h.emit(Event{Kind: EventReleased, Flushed: true, Code: coord.CodeOf(err)})
+	// After the release, so that the next owner does not wait for it: what is
+	// removed is older than a copy that was committed while the lease was held.
 	h.copies.retain(context.WithoutCancel(ctx))
 	h.vacate()
 	return err

@@ -226,17 +226,19 @@ func TestWaiterThatLosesItsLeaseGetsAnotherEpoch(t *testing.T) {
 				h := a.open(k)
 				mustAdd(t, h, "1")
 				waiter := b.wait(k)
+				letGo := make(chan func(), 1)
+				var once sync.Once
+				w.leases.before("acquire", func() { once.Do(func() { letGo <- w.copies.hold() }) }) // the claim
 				if err := h.Handoff(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				letGo := w.copies.hold() // the claim
 				synctest.Wait()
 				w.leases.fail("renew", lapse)
 				time.Sleep(2 * ttl)
 				w.leases.fail("renew", nil)
-				letGo()
+				(<-letGo)()
 				got := waiter.handle(t)
-				if err := got.Check(); err != nil || got.Epoch() < 2 {
+				if err := got.Check(); err != nil || got.Epoch() < 3 {
 					t.Errorf("epoch %d: %v", got.Epoch(), err)
 				}
 				record, _, err := w.leases.Read(t.Context(), k)
@@ -358,7 +360,7 @@ func TestRequestIsLookedAtAgain(t *testing.T) {
 
 		w.copies.fail(errSwitchedOff)
 		waiter = b.wait(k)
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute + time.Second)
 		mustAdd(t, h, "3")
 		w.copies.fail(nil)
 		wantHeld(t, waiter.handle(t), "1", "2", "3")
