@@ -64,14 +64,12 @@ func (c *copies) restore(ctx context.Context, path string) (copystore.Restored, 
 }
 
 // stillHeld asks the store, which alone knows that the tenure is over; a store
-// that does not answer says nothing of the kind. A read does while all is well: a
-// renewal would wait for others to share the keepalive with.
+// that does not answer says nothing of the kind. Before the fence nobody needs to be
+// asked: the tenure goes on, and a renewal that waits for others would delay the
+// opening.
 func (c *copies) stillHeld() error {
-	ctx, cancel := context.WithTimeout(c.h.ctx, c.h.router.opts.StoreTimeout)
-	defer cancel()
-	record, _, err := c.h.router.opts.Leases.Read(ctx, c.h.key)
-	if err == nil && record.Held && record.Owner == c.h.lease.Tenure().Owner && record.Epoch == c.h.Epoch() {
-		return c.h.lease.Ended()
+	if c.h.lease.Check() == nil {
+		return nil
 	}
 	if err := c.h.renewOnce(); errors.Is(err, coord.CodeLeaseLost) {
 		return err

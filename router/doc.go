@@ -29,6 +29,14 @@
 // acknowledged: it survives a handoff, and a crash if a copy was committed after
 // it. Work that ended behind the fence gets a [coord.OutcomeUnknownError].
 //
+// # Moving a tenant
+//
+// [Handle.Handoff] gives a tenant up to nobody in particular. [Router.OpenWait] wants
+// one: it asks the owner, which honours the request by a handoff once its tenure is
+// [Options.MinTenure] old, and waits. [Handle.HandoffTo] moves one to a successor that
+// was told before and has fetched the newest copy by [Router.Prewarm], so that work
+// pauses as shortly as may be. None of them is a claim: what counts is who acquires.
+//
 // # Idle tenants
 //
 // A replica holds many tenants and few of them are in use. One that nobody has used
@@ -43,7 +51,8 @@
 //
 // A [Router] owns one goroutine per opening, one per open tenant for its renewal and one
 // for everything else that it needs from time to time, a short one for the sweep after an
-// opening, for a drill and for an idle handoff, and one that delivers events.
+// opening, for a drill and for an idle handoff, one that hears of requests of other
+// replicas, one for each such request for a tenant held here, and one that delivers events.
 // database/sql has one for the long-lived handle. [Router.Close] ends and joins all of them. Locks are taken in the order Router, Handle; none is held across
 // I/O.
 package router

@@ -36,8 +36,8 @@ type Handle struct {
 	loops  sync.WaitGroup
 	gone   chan struct{} // closed when nothing of the handle is left
 
-	since  time.Duration // when the lease was granted, on the replica's clock
-	moving atomic.Bool   // a HandoffTo is under way
+	settled atomic.Int64 // when the lease was granted or a HandoffTo last failed, on the replica's clock
+	moving  atomic.Bool  // a HandoffTo is under way
 
 	drilling   atomic.Bool   // a drill is under way, or waits for its turn
 	resting    bool          // the database is at rest; for upkeep alone, as is the next

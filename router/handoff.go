@@ -49,10 +49,10 @@ func (h *Handle) Handoff(ctx context.Context) error {
 	h.dismantle()
 	err := h.release(ctx)
 	h.emit(Event{Kind: EventReleased, Flushed: true, Took: h.now() - began, Code: coord.CodeOf(err)})
-	// After the release, so that the next owner does not wait for it: what is
-	// removed is older than a copy that was committed while the lease was held.
-	h.copies.retain(context.WithoutCancel(ctx))
 	h.vacate()
+	// At last, so that neither the next owner nor who is parked here waits for it: what
+	// is removed is older than a copy that was committed while the lease was held.
+	h.copies.retain(context.WithoutCancel(ctx))
 	return err
 }
 
@@ -176,7 +176,7 @@ func (h *Handle) dismantle() {
 	}
 }
 
-// vacate is the handle's last act: the tenant may be opened here again.
+// vacate ends the handle: nothing of it is left, and the tenant may be opened here again.
 func (h *Handle) vacate() {
 	h.router.vacate(h.key)
 	close(h.gone)

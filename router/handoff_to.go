@@ -25,7 +25,11 @@ func (h *Handle) HandoffTo(ctx context.Context, ready func(ctx context.Context) 
 	if !h.moving.CompareAndSwap(false, true) {
 		return &coord.Error{Code: coord.CodeDraining, Key: h.key, Detail: "the tenant is being handed to another replica already"}
 	}
-	defer h.moving.Store(false)
+	defer func() {
+		// The successor's request stands a moment longer, and is not one of its own.
+		h.settled.Store(int64(h.router.opts.Clock.Now()))
+		h.moving.Store(false)
+	}()
 	if err := h.enter(); err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ func (s *scene) write(ctx context.Context) error { return add(ctx, s.h, "second"
 // loss waits for the renewal that is refused.
 func (s *scene) loss() <-chan error {
 	s.w.leases.fail("renew", &coord.Error{Code: coord.CodeLeaseLost})
-	time.Sleep(ttl * 3 / 5) // beyond the renewal, and beyond the store's time-out
+	time.Sleep(router.DefaultStoreTimeout + time.Second) // past a renewal and past whatever is held
 	result := make(chan error, 1)
 	result <- nil
 	return result
@@ -160,24 +160,24 @@ func seconds() []act {
 }
 
 // outcomes says what the first (a line) and the second (a column) of every pair come
-// to, by code.
+// to, by code; a/b is whichever of two ends that come together is first.
 const outcomes = `
-                 | run                       | snapshot                  | handoff                   | abandon                   | forget                    | close                     | loss                       | handoff to                | drain timed out                       | flush failed
-run              | ok ok                     | ok ok                     | ok ok                     | OUTCOME_UNKNOWN ok        | ok ok                     | ok ok                     | OUTCOME_UNKNOWN ok         | ok ok                     | ok DRAIN_TIMEOUT                      | ok COPY_STORE_UNAVAILABLE
-snapshot         | ok ok                     | ok ok                     | ok ok                     | HANDLE_CLOSED ok          | ok ok                     | ok ok                     | FENCED ok                  | ok ok                     | COPY_STORE_UNAVAILABLE DRAIN_TIMEOUT  | COPY_STORE_UNAVAILABLE COPY_STORE_UNAVAILABLE
-handoff draining | ok DRAINING               | ok DRAINING               | ok DRAINING               | HANDLE_CLOSED ok          | ok DRAINING               | ok ok                     | FENCED ok                  | ok DRAINING               | DRAIN_TIMEOUT DRAINING                | COPY_STORE_UNAVAILABLE DRAINING
-handoff flushing | ok DRAINING               | ok DRAINING               | ok DRAINING               | HANDLE_CLOSED ok          | ok DRAINING               | ok ok                     | FENCED ok                  | ok DRAINING               | COPY_STORE_UNAVAILABLE DRAINING       | COPY_STORE_UNAVAILABLE DRAINING
-handoff to       | ok ok                     | ok ok                     | HANDLE_CLOSED ok          | HANDLE_CLOSED ok          | HANDLE_CLOSED ok          | HANDLE_CLOSED ok          | FENCED ok                  | ok DRAINING               | ok DRAIN_TIMEOUT                      | HANDLE_CLOSED ok
-abandon          | ok HANDLE_CLOSED          | ok HANDLE_CLOSED          | ok HANDLE_CLOSED          | ok HANDLE_CLOSED          | ok HANDLE_CLOSED          | ok ok                     | LEASE_STORE_UNAVAILABLE ok | ok HANDLE_CLOSED          | LEASE_STORE_UNAVAILABLE HANDLE_CLOSED | ok HANDLE_CLOSED
-forget draining  | ok DRAINING               | ok DRAINING               | ok DRAINING               | ok DRAINING               | ok DRAINING               | ok ok                     | FENCED ok                  | ok DRAINING               | DRAIN_TIMEOUT DRAINING                | ok DRAINING
-forget marking   | ok DRAINING               | ok DRAINING               | ok DRAINING               | ok DRAINING               | ok DRAINING               | ok ok                     | LEASE_STORE_UNAVAILABLE ok | ok DRAINING               | LEASE_STORE_UNAVAILABLE DRAINING      | ok DRAINING
-close draining   | ok DRAINING               | ok DRAINING               | ok DRAINING               | ok ok                     | ok DRAINING               | ok ok                     | FENCED ok                  | ok DRAINING               | DRAIN_TIMEOUT DRAINING                | COPY_STORE_UNAVAILABLE DRAINING
-close flushing   | ok DRAINING               | ok DRAINING               | ok DRAINING               | ok ok                     | ok DRAINING               | ok ok                     | FENCED ok                  | ok DRAINING               | COPY_STORE_UNAVAILABLE DRAINING       | COPY_STORE_UNAVAILABLE DRAINING
-drain timed out  | DRAIN_TIMEOUT ok          | DRAIN_TIMEOUT ok          | DRAIN_TIMEOUT ok          | DRAIN_TIMEOUT ok          | DRAIN_TIMEOUT ok          | DRAIN_TIMEOUT ok          | DRAIN_TIMEOUT ok           | DRAIN_TIMEOUT ok          | DRAIN_TIMEOUT DRAIN_TIMEOUT           | DRAIN_TIMEOUT COPY_STORE_UNAVAILABLE
-flush failed     | COPY_STORE_UNAVAILABLE ok | COPY_STORE_UNAVAILABLE ok | COPY_STORE_UNAVAILABLE ok | COPY_STORE_UNAVAILABLE ok | COPY_STORE_UNAVAILABLE ok | COPY_STORE_UNAVAILABLE ok | COPY_STORE_UNAVAILABLE ok  | COPY_STORE_UNAVAILABLE ok | COPY_STORE_UNAVAILABLE DRAIN_TIMEOUT  | COPY_STORE_UNAVAILABLE COPY_STORE_UNAVAILABLE
-loss             | ok FENCED                 | ok FENCED                 | ok FENCED                 | ok FENCED                 | ok FENCED                 | ok ok                     | ok ok                      | ok FENCED                 | ok FENCED                             | ok FENCED
-at rest          | ok ok                     | ok ok                     | ok ok                     | ok ok                     | ok ok                     | ok ok                     | ok ok                      | ok ok                     | ok DRAIN_TIMEOUT                      | ok COPY_STORE_UNAVAILABLE
-idle handoff     | ok DRAINING               | ok DRAINING               | ok DRAINING               | ok ok                     | ok DRAINING               | ok ok                     | ok ok                      | ok DRAINING               | ok DRAINING                           | ok DRAINING
+                 | run                       | snapshot                  | handoff                   | abandon                   | forget                    | close                     | loss                              | handoff to                | drain timed out                       | flush failed
+run              | ok ok                     | ok ok                     | ok ok                     | OUTCOME_UNKNOWN ok        | ok ok                     | ok ok                     | OUTCOME_UNKNOWN ok                | ok ok                     | ok DRAIN_TIMEOUT                      | ok COPY_STORE_UNAVAILABLE
+snapshot         | ok ok                     | ok ok                     | ok ok                     | HANDLE_CLOSED ok          | ok ok                     | ok ok                     | FENCED ok                         | ok ok                     | COPY_STORE_UNAVAILABLE DRAIN_TIMEOUT  | COPY_STORE_UNAVAILABLE COPY_STORE_UNAVAILABLE
+handoff draining | ok DRAINING               | ok DRAINING               | ok DRAINING               | HANDLE_CLOSED ok          | ok DRAINING               | ok ok                     | FENCED ok                         | ok DRAINING               | DRAIN_TIMEOUT DRAINING                | COPY_STORE_UNAVAILABLE DRAINING
+handoff flushing | ok DRAINING               | ok DRAINING               | ok DRAINING               | HANDLE_CLOSED ok          | ok DRAINING               | ok ok                     | FENCED ok                         | ok DRAINING               | COPY_STORE_UNAVAILABLE DRAINING       | COPY_STORE_UNAVAILABLE DRAINING
+handoff to       | ok ok                     | ok ok                     | HANDLE_CLOSED ok          | HANDLE_CLOSED ok          | HANDLE_CLOSED ok          | HANDLE_CLOSED ok          | FENCED ok                         | ok DRAINING               | ok DRAIN_TIMEOUT                      | HANDLE_CLOSED ok
+abandon          | ok HANDLE_CLOSED          | ok HANDLE_CLOSED          | ok HANDLE_CLOSED          | ok HANDLE_CLOSED          | ok HANDLE_CLOSED          | ok ok                     | LEASE_STORE_UNAVAILABLE ok        | ok HANDLE_CLOSED          | LEASE_STORE_UNAVAILABLE HANDLE_CLOSED | ok HANDLE_CLOSED
+forget draining  | ok DRAINING               | ok DRAINING               | ok DRAINING               | ok DRAINING               | ok DRAINING               | ok ok                     | FENCED ok                         | ok DRAINING               | DRAIN_TIMEOUT DRAINING                | ok DRAINING
+forget marking   | ok DRAINING               | ok DRAINING               | ok DRAINING               | ok DRAINING               | ok DRAINING               | ok ok                     | LEASE_STORE_UNAVAILABLE/FENCED ok | ok DRAINING               | LEASE_STORE_UNAVAILABLE DRAINING      | ok DRAINING
+close draining   | ok DRAINING               | ok DRAINING               | ok DRAINING               | ok ok                     | ok DRAINING               | ok ok                     | FENCED ok                         | ok DRAINING               | DRAIN_TIMEOUT DRAINING                | COPY_STORE_UNAVAILABLE DRAINING
+close flushing   | ok DRAINING               | ok DRAINING               | ok DRAINING               | ok ok                     | ok DRAINING               | ok ok                     | FENCED ok                         | ok DRAINING               | COPY_STORE_UNAVAILABLE DRAINING       | COPY_STORE_UNAVAILABLE DRAINING
+drain timed out  | DRAIN_TIMEOUT ok          | DRAIN_TIMEOUT ok          | DRAIN_TIMEOUT ok          | DRAIN_TIMEOUT ok          | DRAIN_TIMEOUT ok          | DRAIN_TIMEOUT ok          | DRAIN_TIMEOUT ok                  | DRAIN_TIMEOUT ok          | DRAIN_TIMEOUT DRAIN_TIMEOUT           | DRAIN_TIMEOUT COPY_STORE_UNAVAILABLE
+flush failed     | COPY_STORE_UNAVAILABLE ok | COPY_STORE_UNAVAILABLE ok | COPY_STORE_UNAVAILABLE ok | COPY_STORE_UNAVAILABLE ok | COPY_STORE_UNAVAILABLE ok | COPY_STORE_UNAVAILABLE ok | COPY_STORE_UNAVAILABLE ok         | COPY_STORE_UNAVAILABLE ok | COPY_STORE_UNAVAILABLE DRAIN_TIMEOUT  | COPY_STORE_UNAVAILABLE COPY_STORE_UNAVAILABLE
+loss             | ok FENCED                 | ok FENCED                 | ok FENCED                 | ok FENCED                 | ok FENCED                 | ok ok                     | ok ok                             | ok FENCED                 | ok FENCED                             | ok FENCED
+at rest          | ok ok                     | ok ok                     | ok ok                     | ok ok                     | ok ok                     | ok ok                     | ok ok                             | ok ok                     | ok DRAIN_TIMEOUT                      | ok COPY_STORE_UNAVAILABLE
+idle handoff     | ok DRAINING               | ok DRAINING               | ok DRAINING               | ok ok                     | ok DRAINING               | ok ok                     | ok ok                             | ok DRAINING               | ok DRAINING                           | ok DRAINING
 `
 
 // outcome looks a pair up.
@@ -227,7 +227,7 @@ func playPair(t *testing.T, w *world, first, second act) {
 	}
 	got := [2]string{codeWord(<-a), codeWord(<-b)}
 	w.leases.fail("renew", nil)
-	if want := outcome(t, first.name, second.name); got != want {
+	if want := outcome(t, first.name, second.name); !slices.Contains(strings.Split(want[0], "/"), got[0]) || got[1] != want[1] {
 		t.Errorf("came to %v, want %v", got, want)
 	}
 	s.checkAftermath(!gaveUp(first.name, got[0]) && !gaveUp(second.name, got[1]))

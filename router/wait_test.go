@@ -229,7 +229,9 @@ func TestWaiterThatLosesItsLeaseGetsAnotherEpoch(t *testing.T) {
 					t.Fatal(err)
 				}
 				waiter := b.wait(k)
-				letGo := w.copies.hold() // the claim: the handoff needs no copy any more
+				letGo := make(chan func(), 1)
+				var once sync.Once
+				w.leases.before("acquire", func() { once.Do(func() { letGo <- w.copies.hold() }) }) // the claim
 				if err := h.Handoff(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -237,9 +239,9 @@ func TestWaiterThatLosesItsLeaseGetsAnotherEpoch(t *testing.T) {
 				w.leases.fail("renew", lapse)
 				time.Sleep(2 * ttl)
 				w.leases.fail("renew", nil)
-				letGo()
+				(<-letGo)()
 				got := waiter.handle(t)
-				if err := got.Check(); err != nil || got.Epoch() < 2 {
+				if err := got.Check(); err != nil || got.Epoch() < 3 {
 					t.Errorf("epoch %d: %v", got.Epoch(), err)
 				}
 				record, _, err := w.leases.Read(t.Context(), k)
@@ -342,5 +344,28 @@ func TestOpeningYieldsToWaiters(t *testing.T) {
 		if took := time.Since(began); took == 0 || took > 2*time.Second {
 			t.Errorf("opened after %v, want about a second", took)
 		}
+	})
+}
+
+// A request that was withdrawn before its time moves nothing, and one that could not be
+// honoured is tried again.
+func TestRequestIsLookedAtAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b, k := w.router("a"), w.router("b"), key(t, 1)
+		h := a.open(k)
+		mustAdd(t, h, "1")
+		waiter := b.wait(k)
+		time.Sleep(router.DefaultMinTenure / 2)
+		waiter.cancel()
+		<-waiter.result
+		time.Sleep(time.Hour)
+		mustAdd(t, h, "2")
+
+		w.copies.fail(errSwitchedOff)
+		waiter = b.wait(k)
+		time.Sleep(time.Minute + time.Second)
+		mustAdd(t, h, "3")
+		w.copies.fail(nil)
+		wantHeld(t, waiter.handle(t), "1", "2", "3")
 	})
 }

@@ -59,18 +59,30 @@ func (r *Router) honour(store coord.WantStore, t *tenant, w coord.Want) {
 	if h == nil {
 		return // the asker asks anew when the tenant has another owner
 	}
-	for wait := r.opts.MinTenure - (r.opts.Clock.Now() - h.since); h.sleep(wait); wait = r.opts.MinTenure {
+	for wait := h.untilOld(); h.sleep(wait); {
+		if wait = r.opts.MinTenure; h.moving.Load() {
+			continue
+		}
+		if young := h.untilOld(); young > 0 {
+			wait = young
+			continue
+		}
 		asked, err := r.asks(store, w)
 		if err == nil && !asked || r.opening.Err() != nil {
 			return
 		}
-		if err != nil || h.moving.Load() {
+		if err != nil {
 			continue
 		}
 		if err := h.Handoff(r.opening); err == nil {
 			h.log().Info("handed off on request", zap.String("asker", w.Asker))
 		}
 	}
+}
+
+// untilOld returns how long the tenure has to go on before requests are honoured.
+func (h *Handle) untilOld() time.Duration {
+	return h.router.opts.MinTenure - (h.router.opts.Clock.Now() - time.Duration(h.settled.Load()))
 }
 
 // asks reports whether w still stands.

@@ -146,6 +146,8 @@ func TestConfigRefusesValues(t *testing.T) {
 		"tokens alone":      {"--tokens", "t"},
 		"peer token alone":  {"--peer-token-file", "t"},
 		"drain":             {"--drain-timeout", "0s"},
+		"tenure":            {"--min-tenure", "0s"},
+		"park":              {"--park-timeout", "0s"},
 		"tenants":           {"--max-tenants", "-1"},
 		"lanes":             {"--close-concurrency", "0"},
 		"copies":            {"--keep-copies", "0"},

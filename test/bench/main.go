@@ -27,6 +27,7 @@ var suites = []suite{
 	{"guard", benchGuard},
 	{"lease", benchLease},
 	{"copies", benchCopies},
+	{"handoff", benchHandoff},
 	{"scale", benchScale},
 }
 

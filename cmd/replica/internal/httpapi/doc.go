@@ -34,11 +34,13 @@
 //
 // A request for a tenant that another replica holds goes to the address in the
 // lease store's record, and to no other, at most once: [HeaderForwarded] marks
-// it. A marked request that finds yet another owner is answered 503 with
-// Retry-After, since the tenant has just moved and the next attempt follows it. It
-// never opens a tenant either, so that one that was handed off stays off: the next
-// attempt opens it at the replica that was asked.
-// A forged mark only makes its sender do the forwarding itself. A client that
+// it, and [HeaderEpoch] says which epoch it is meant for: a replica that has an older one
+// refuses it. A marked request that finds yet another owner is answered 503 with
+// Retry-After, since the tenant has just moved. It never opens a tenant either, so that
+// one that was handed off stays off. The sender, told that nothing was done, looks for the
+// tenant again and follows it to a newer epoch, or opens it itself if it has come free.
+// A forged mark only makes its sender do the forwarding itself, and a forged epoch refuses
+// it. A client that
 // sends [HeaderForward] with [ForwardNever] is told the owner with 421 instead.
 //
 // The forwarded request has less time than this one; it learns how much from
@@ -46,11 +48,17 @@
 // [CodeOwnerUnreachable]; a reply that was lost after the request may have been
 // received is 503 [coord.CodeOutcomeUnknown], except for requests that change nothing.
 //
-// # A handle that ends
+// # A tenant on its way
 //
 // A tenant may be handed off, abandoned or lost between the moment it was found
-// and the work. Such work was refused, not done, so it is tried once more from
-// step 4 when nothing of the old tenure is left.
+// and the work. Such work was refused, not done, so the request is parked, and goes on from
+// step 4 when the tenant serves again or nothing of the old tenure is left. It is parked
+// no longer than [Options.ParkTimeout], and never so long that the client's own time runs
+// out.
+//
+// A handoff with {"to": …} goes to a replica of the registry. The owner sends it POST
+// receive, an endpoint for replicas: its answer comes in two lines, the first when the
+// newest copy has been fetched, the second when the tenant serves there.
 //
 // # Values of SQL
 //

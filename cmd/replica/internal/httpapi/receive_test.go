@@ -120,7 +120,7 @@ func TestSuccessorThatDies(t *testing.T) {
 func TestMoveThatFails(t *testing.T) {
 	f := newFleet(t)
 	a := f.node("a", func(_ *httpapi.Options, o *router.Options) {
-		o.DrainTimeout, o.MinTenure = 100*time.Millisecond, time.Millisecond
+		o.DrainTimeout, o.MinTenure = 100*time.Millisecond, 2*time.Second
 	})
 	b := f.node("b")
 	a.must(201, "POST", tenant+"/events", event("one"))
