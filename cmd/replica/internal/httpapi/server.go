@@ -124,6 +124,7 @@ type Server struct {
 	mux      *http.ServeMux
 	origins  *http.CrossOriginProtection
 	forward  *forwarder
+	owners   owners
 	draining atomic.Bool
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -79,9 +80,12 @@ func (l *leases) read(ctx context.Context, key coord.Key) (coord.Record, bool, e
 func (l *leases) Acquire(ctx context.Context, key coord.Key, owner string, ttl time.Duration) (coord.Grant, error) {
 	l.acquires.Add(1)
 	grant, err := l.Store.Acquire(ctx, key, owner, ttl)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if held := (*coord.LeaseHeldError)(nil); errors.As(err, &held) {
+		held.Record.Address = l.mu.addresses[held.Record.Owner] // as etcd's refusal has it
+	}
 	if err == nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
 		if !slices.Contains(l.mu.keys, key) {
 			l.mu.keys = append(l.mu.keys, key)
 		}
