@@ -31,6 +31,13 @@
 //     grants proves that the epoch never moved, hence that nobody else wrote. A
 //     refused renewal is final.
 //
+// # At rest
+//
+// A [Database] opens its file with the first call, and [Database.Rest] closes it again
+// when nobody uses it: a holder of many tenants pays for those in use. Handles
+// and statements do not notice. The file that is opened again must be the one that was
+// closed; a ledger that somebody deleted does not come back empty.
+//
 // # What a gate cannot do
 //
 // A process can be paused between a check and the work that the check allowed. So

@@ -29,6 +29,9 @@ type Router struct {
 	openings    sync.WaitGroup
 	background  sync.WaitGroup // hears and honours requests of other replicas, and hands off tenants that nobody uses
 
+	rested   atomic.Bool  // a tenant has gone to rest since returned
+	returned atomic.Int64 // when memory was last given back, on the clock
+
 	closing  atomic.Bool   // somebody is doing the work of Close
 	closed   chan struct{} // closed when it is done
 	closeErr error         // set before closed is closed
@@ -288,6 +291,8 @@ func (r *Router) atCapacity(key coord.Key) error {
 func (r *Router) vacate(key coord.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if i := slices.Index(r.mu.order, r.mu.tenants[key]); i >= 0 {
+		r.mu.order = slices.Delete(r.mu.order, i, i+1)
+	}
 	delete(r.mu.tenants, key)
-	r.mu.order = slices.DeleteFunc(r.mu.order, func(t *tenant) bool { return t.key == key })
 }

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/fencing"
 )
 
 // A chore is something that an open tenant needs again and again.
@@ -78,10 +79,23 @@ func (h *Handle) rest() {
 		h.resting = false
 	case !h.resting:
 		h.resting, h.restsSince = true, now
+		h.router.rested.Store(true)
 	case h.router.opts.IdleHandoff > 0 && now-h.restsSince >= h.router.opts.IdleHandoff:
 		h.resting = false // a handoff that fails is tried again after the same time
 		h.router.background.Go(h.handOffUnused)
 	}
+	h.router.returnMemory(now)
+}
+
+// returnMemory gives back what the connections of tenants that went to rest have left,
+// for all of them together, once in IdleClose.
+func (r *Router) returnMemory(now time.Duration) {
+	last := r.returned.Load()
+	if !r.rested.Load() || now-time.Duration(last) < r.opts.IdleClose || !r.returned.CompareAndSwap(last, int64(now)) {
+		return
+	}
+	r.rested.Store(false)
+	fencing.ReturnMemory()
 }
 
 // working reports whether calls of Run are under way: they may use the database yet.

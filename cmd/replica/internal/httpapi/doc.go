@@ -12,7 +12,8 @@
 //  3. The body is decoded strictly.
 //  4. The tenant is found: an open handle here, or the lease store's record, which
 //     says that another replica holds it. Only if nobody does is it opened here.
-//     So a forwarded request costs the lease store one read and no write.
+//     So a forwarded request costs the lease store one read and no write, and the
+//     next ones nothing: an owner that has just answered is asked again.
 //  5. The work is done inside the handle's Run. The reply is written afterwards, so
 //     a client that reads slowly holds nothing either.
 //

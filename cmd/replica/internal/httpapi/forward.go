@@ -109,6 +109,11 @@ func (s *Server) ask(ctx context.Context, w http.ResponseWriter, r *http.Request
 	request.Header = s.forwardedHeader(ctx, r.Header)
 	setEpoch(request.Header, owner.Epoch)
 	resp, err := s.forward.transport.RoundTrip(request)
+	if err != nil || resp.StatusCode >= http.StatusInternalServerError {
+		s.owners.forget(owner.Key)
+	} else {
+		s.owners.remember(owner)
+	}
 	if err != nil {
 		outcome, problem := forwardProblem(op, owner.Owner, err)
 		s.monitor.metrics.forwarded(outcome)

@@ -32,7 +32,14 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	var refused func() // passes the last owner's refusal on
 	var asked coord.Epoch
 	for {
-		answer, err := s.perform(ctx, v)
+		var answer reply
+		var err error
+		if refused == nil {
+			err = s.recalled(r, v)
+		}
+		if err == nil {
+			answer, err = s.perform(ctx, v)
+		}
 		var held *coord.LeaseHeldError
 		switch {
 		case errors.As(err, &held):

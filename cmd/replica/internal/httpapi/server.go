@@ -144,6 +144,7 @@ type Server struct {
 	origins  *http.CrossOriginProtection
 	forward  *forwarder
 	health   *health
+	owners   owners
 	draining atomic.Bool
 }
 

@@ -82,8 +82,8 @@ func (l *leases) Acquire(ctx context.Context, key coord.Key, owner string, ttl t
 	grant, err := l.Store.Acquire(ctx, key, owner, ttl)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if held, ok := errors.AsType[*coord.LeaseHeldError](err); ok {
-		held.Record.Address = l.mu.addresses[held.Record.Owner]
+	if held := (*coord.LeaseHeldError)(nil); errors.As(err, &held) {
+		held.Record.Address = l.mu.addresses[held.Record.Owner] // as etcd's refusal has it
 	}
 	if err == nil {
 		if !slices.Contains(l.mu.keys, key) {
