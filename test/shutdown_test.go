@@ -26,11 +26,20 @@ func TestTermHandsEverythingOff(t *testing.T) {
 		return err
 	})
 
+	// A connection on which nothing is asked keeps nobody waiting.
+	idle, err := net.Dial("tcp", strings.TrimPrefix(a.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
 	a.signal(syscall.SIGTERM)
+	a.eventuallySays("draining")
+	draining := time.Now()
 	if code := a.wait(patience); code != 0 {
 		t.Fatalf("exit code %d, want 0", code)
 	}
 	exited := time.Now()
+	t.Logf("exited %v after the drain began", exited.Sub(draining).Round(time.Millisecond))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	forEach(t, keys, func(key coord.Key) error {

@@ -247,6 +247,7 @@ func (r *replica) serveHTTP(context.Context) error {
 	if err != nil {
 		return err
 	}
+	fresh := &freshConns{}
 	server := &http.Server{
 		Handler:           r.api,
 		ReadHeaderTimeout: headerTimeout,
@@ -255,7 +256,9 @@ func (r *replica) serveHTTP(context.Context) error {
 		ErrorLog:          complaints,
 		TLSConfig:         r.guard.serverTLS(),
 		Protocols:         oneProtocol(),
+		ConnState:         fresh.note,
 	}
+	server.RegisterOnShutdown(fresh.close)
 	serve := func() error { return server.Serve(r.listener) }
 	if server.TLSConfig != nil {
 		serve = func() error { return server.ServeTLS(r.listener, "", "") }
