@@ -26,6 +26,7 @@ const (
 	CodeSQLFailed        coord.Code = "SQL_FAILED"         // SQLite refused a statement; nothing was changed
 	CodeTenantNotOpen    coord.Code = "TENANT_NOT_OPEN"    // nobody holds the tenant that should be given up or copied
 	CodeOwnerUnreachable coord.Code = "OWNER_UNREACHABLE"  // the owner got no request, or only one that changes nothing
+	CodeTooManyStreams   coord.Code = "TOO_MANY_STREAMS"   // as many event streams are open as there may be
 	CodeTimeout          coord.Code = "TIMEOUT"            // the request's time was up
 	CodeInternal         coord.Code = "INTERNAL"           // a failure that has no code of its own
 )
@@ -143,7 +144,7 @@ func statusOf(code coord.Code) int {
 		return http.StatusInsufficientStorage
 	case coord.CodeDraining, coord.CodeDrainTimeout, coord.CodeFenced, coord.CodeLeaseLost, coord.CodeHandleClosed,
 		coord.CodeOutcomeUnknown, coord.CodeLedgerBusy, coord.CodeLedgerNewer, coord.CodeAtCapacity, coord.CodeRouterClosed,
-		coord.CodeLeaseStoreUnavailable, coord.CodeCopyStoreUnavailable, CodeOwnerUnreachable, CodeTimeout:
+		coord.CodeLeaseStoreUnavailable, coord.CodeCopyStoreUnavailable, CodeOwnerUnreachable, CodeTooManyStreams, CodeTimeout:
 		return http.StatusServiceUnavailable
 	default:
 		return http.StatusInternalServerError

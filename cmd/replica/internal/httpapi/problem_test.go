@@ -47,6 +47,7 @@ var wantStatus = map[coord.Code]int{
 	coord.CodeLeaseStoreUnavailable: 503,
 	coord.CodeCopyStoreUnavailable:  503,
 	CodeOwnerUnreachable:            503,
+	CodeTooManyStreams:              503,
 	CodeTimeout:                     503,
 	coord.CodeRestoreInvalid:        500,
 	coord.CodeCopyConflict:          500,

@@ -135,6 +135,7 @@ type Server struct {
 	origins  *http.CrossOriginProtection
 	forward  *forwarder
 	health   *health
+	beat     time.Duration // between comments on a stream
 	draining atomic.Bool
 }
 
@@ -152,6 +153,7 @@ func New(opts Options) (*Server, error) {
 		mux:     http.NewServeMux(),
 		origins: http.NewCrossOriginProtection(),
 		forward: newForwarder(opts.PeerTLS),
+		beat:    streamHeartbeat,
 		health:  newHealth(opts.Probes, opts.ProbeGrace, opts.Logger),
 	}
 	s.monitor.metrics.watch(s.router, s.ready)
