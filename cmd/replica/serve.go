@@ -231,6 +231,7 @@ func (r *replica) makeRouter(context.Context) (err error) {
 		TransferTimeout: r.cfg.DrainTimeout + httpapi.DefaultTransferTimeout,
 		ForwardTimeout:  r.cfg.LeaseTTL,
 		PeerTLS:         r.guard.peerTLS(),
+		CertificateEnds: r.guard.certificateEnds(),
 		Probes:          r.probes(),
 		ProbeGrace:      r.cfg.LeaseTTL,
 		Logger:          r.log.Named("http"),

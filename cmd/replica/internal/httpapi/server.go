@@ -73,6 +73,10 @@ type Options struct {
 	// are forwarded to no replica that is reached otherwise.
 	PeerTLS *tls.Config
 
+	// CertificateEnds returns when the certificate that clients are shown is no longer
+	// good; nil without TLS.
+	CertificateEnds func() time.Time
+
 	// Probes decide about readiness, once one has failed for all of ProbeGrace.
 	Probes     []Probe
 	ProbeGrace time.Duration
@@ -157,6 +161,9 @@ func New(opts Options) (*Server, error) {
 		health:  newHealth(opts.Probes, opts.ProbeGrace, opts.Logger),
 	}
 	s.monitor.metrics.watch(s.router, s.ready)
+	if opts.CertificateEnds != nil {
+		s.monitor.metrics.watchCertificate(opts.CertificateEnds)
+	}
 	s.route()
 	return s, nil
 }
