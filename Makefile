@@ -40,7 +40,7 @@ lint:
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 
-## demo: two replicas, real flight records, a handoff and a crash
+## demo: three replicas, real flight records, a drain and a crash under load, in under a minute
 .PHONY: demo
 demo: $(BIN)
 	$(GO) run ./test/demo -replica ./$(BIN)

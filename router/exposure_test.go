@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/ledger"
 	"github.com/leaseholddb/leasehold/router"
 )
 
@@ -43,5 +44,50 @@ func TestUncopied(t *testing.T) {
 		mustAdd(t, p, "four")
 		time.Sleep(5 * every)
 		want(p, 5*every, 6*every+time.Second)
+	})
+}
+
+// Trap 67: there is one rule of durability, however a write was made: in Run, through
+// the handle's own database, or by work in the background. Each shows as uncopied, and
+// the final copy has them all.
+func TestOneRuleOfDurability(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		h := w.router("a").open(key(t, 1))
+		background := make(chan error)
+		for i, write := range []func() error{
+			func() error { return add(t.Context(), h, "run") },
+			func() error {
+				_, _, err := h.Ledger().Append(t.Context(), ledger.Event{Actor: "a", Kind: "k", SubjectID: "s", Payload: []byte("{}"), IdemKey: "outside"})
+				return err
+			},
+			func() error {
+				go func() {
+					_, err := h.DB().Exec("CREATE TABLE background(x)")
+					background <- err
+				}()
+				return <-background
+			},
+		} {
+			if err := write(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			if h.Uncopied() == 0 {
+				t.Errorf("write %d does not show as uncopied", i)
+			}
+			if i < 2 {
+				if _, err := h.Snapshot(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := h.Handoff(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		next := w.router("b").open(key(t, 1))
+		wantHeld(t, next, "run", "outside")
+		if _, err := next.DB().Exec("SELECT x FROM background"); err != nil {
+			t.Errorf("the table of the background work: %v", err)
+		}
 	})
 }

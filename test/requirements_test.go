@@ -25,7 +25,7 @@ func TestRequirementsNameTheirTests(t *testing.T) {
 	named := regexp.MustCompile("`([^`]+)`")
 	for line := range strings.Lines(string(text)) {
 		cells := strings.Split(line, "|")
-		if len(cells) != 5 || !regexp.MustCompile(`^ [A-Z]{2}-\d+ $`).MatchString(cells[1]) {
+		if len(cells) != 5 || !regexp.MustCompile(`^ ([A-Z]{2}-|trap )\d+ $`).MatchString(cells[1]) {
 			continue
 		}
 		id := strings.TrimSpace(cells[1])
@@ -43,18 +43,28 @@ func TestRequirementsNameTheirTests(t *testing.T) {
 			}
 		}
 	}
-	for family, n := range map[string]int{"ID": 7, "LS": 12, "HL": 7, "GU": 6, "LE": 4, "CP": 10, "RO": 18, "RE": 8} {
-		for i := 1; i <= n; i++ {
-			id := fmt.Sprintf("%s-%d", family, i)
-			if !rows[id] {
-				t.Errorf("%s has no row", id)
-			}
-			delete(rows, id)
+	for _, id := range required() {
+		if !rows[id] {
+			t.Errorf("%s has no row", id)
 		}
+		delete(rows, id)
 	}
 	for id := range rows {
 		t.Errorf("there is no %s", id)
 	}
+}
+
+// required are the lines that need a row.
+func required() (ids []string) {
+	for family, n := range map[string]int{"ID": 7, "LS": 12, "HL": 7, "GU": 6, "LE": 4, "CP": 10, "RO": 18, "RE": 8} {
+		for i := 1; i <= n; i++ {
+			ids = append(ids, fmt.Sprintf("%s-%d", family, i))
+		}
+	}
+	for _, trap := range []int{14, 61, 65, 66, 67, 68, 69, 71} {
+		ids = append(ids, fmt.Sprintf("trap %d", trap))
+	}
+	return ids
 }
 
 // declaredTests returns package.Test for every test and fuzz target of the module,

@@ -26,11 +26,20 @@ func TestTermHandsEverythingOff(t *testing.T) {
 		return err
 	})
 
+	// A connection on which nothing is asked keeps nobody waiting.
+	idle, err := net.Dial("tcp", strings.TrimPrefix(a.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
 	a.signal(syscall.SIGTERM)
+	a.eventuallySays("draining")
+	draining := time.Now()
 	if code := a.wait(patience); code != 0 {
 		t.Fatalf("exit code %d, want 0", code)
 	}
 	exited := time.Now()
+	t.Logf("exited %v after the drain began", exited.Sub(draining).Round(time.Millisecond))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	forEach(t, keys, func(key coord.Key) error {
@@ -173,4 +182,37 @@ func TestEventStreamIsServerSentEvents(t *testing.T) {
 		}
 	}
 	t.Errorf("the stream ended without the event: %v", lines.Err())
+}
+
+// Traps 68, 71: work that does not end is given the drain's time and no more. The exit
+// code says that not all was handed off, and the tenant is named.
+func TestTermWithWorkThatDoesNotEnd(t *testing.T) {
+	f := newFleet(t)
+	a := f.start("a", "--snapshot-every", "0", "--drain-timeout", "1s")
+	key := numberedKeys(t, 1)[0]
+	a.must(201, "POST", tenantPath(key)+"/events", note("first"))
+	busy := make(chan reply, 1)
+	go func() {
+		got, _ := a.do(t.Context(), "POST", tenantPath(key)+"/exec", map[string]any{"statements": []map[string]any{
+			{"sql": "CREATE TABLE big AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n WHERE x < 1000000000) SELECT count(*) AS c FROM n"},
+		}})
+		busy <- got
+	}()
+	a.eventually(patience, "GET", "/metrics", nil, func(got reply) bool {
+		return strings.Contains(string(got.body), "leasehold_requests_in_flight 2")
+	})
+	signalled := time.Now()
+	a.signal(syscall.SIGTERM)
+	if code := a.wait(patience); code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	if took := time.Since(signalled); took > 20*time.Second {
+		t.Errorf("it took %v to end, and the drain has 1s", took)
+	}
+	if got := <-busy; ok(got) {
+		t.Errorf("the work was acknowledged: %s", got)
+	}
+	if out := a.out.String(); !strings.Contains(out, key.String()) || !strings.Contains(out, "DRAIN_TIMEOUT") {
+		t.Errorf("the tenant is not named:\n%s", out)
+	}
 }

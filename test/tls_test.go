@@ -120,6 +120,9 @@ func TestGuardedFleet(t *testing.T) {
 		r.must(401, "POST", first+"/events", note("x"))
 		r.must(200, "GET", "/readyz", nil)
 		metrics := r.must(200, "GET", "/metrics", nil, f.as("ops")...)
+		if !strings.Contains(string(metrics.body), "\nleasehold_tls_certificate_end_timestamp_seconds 1.") {
+			t.Error("no metric says when the certificate ends")
+		}
 		about := r.must(200, "GET", "/v1/replica", nil, f.as("ops")...)
 		args := strings.Join(r.cmd.Args, " ")
 		for name, token := range f.tokens {

@@ -234,6 +234,7 @@ func (r *replica) makeRouter(context.Context) (err error) {
 		ParkTimeout:     r.cfg.ParkTimeout,
 		Peers:           r.peer,
 		PeerTLS:         r.guard.peerTLS(),
+		CertificateEnds: r.guard.certificateEnds(),
 		Probes:          r.probes(),
 		ProbeGrace:      r.cfg.LeaseTTL,
 		Logger:          r.log.Named("http"),
@@ -250,6 +251,7 @@ func (r *replica) serveHTTP(context.Context) error {
 	if err != nil {
 		return err
 	}
+	fresh := &freshConns{}
 	server := &http.Server{
 		Handler:           r.api,
 		ReadHeaderTimeout: headerTimeout,
@@ -258,7 +260,9 @@ func (r *replica) serveHTTP(context.Context) error {
 		ErrorLog:          complaints,
 		TLSConfig:         r.guard.serverTLS(),
 		Protocols:         oneProtocol(),
+		ConnState:         fresh.note,
 	}
+	server.RegisterOnShutdown(fresh.close)
 	serve := func() error { return server.Serve(r.listener) }
 	if server.TLSConfig != nil {
 		serve = func() error { return server.ServeTLS(r.listener, "", "") }

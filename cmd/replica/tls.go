@@ -142,6 +142,14 @@ func (g *guard) serverTLS() *tls.Config {
 	return cfg
 }
 
+// certificateEnds says when the certificate of the moment does; nil without TLS.
+func (g *guard) certificateEnds() func() time.Time {
+	if g.cert == nil {
+		return nil
+	}
+	return func() time.Time { return g.cert.Value().Leaf.NotAfter }
+}
+
 // peerTLS is how other replicas are met; nil without TLS.
 func (g *guard) peerTLS() *tls.Config {
 	if g.cert == nil {

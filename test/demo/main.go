@@ -1,6 +1,8 @@
-// Command demo shows the main job on this machine: two replicas on one etcd, real
-// flight records appended through both, every tenant of one replica handed over
-// while appends go on, the other replica killed, and every event still there.
+// Command demo shows the main job on this machine, in under a minute: three replicas
+// on one etcd, real flight records appended through all of them, and clients that go
+// on appending to every tenant while one replica is drained and another one killed.
+// A table shows who owns what at which epoch; at the end every ledger is compared with
+// what was acknowledged.
 package main
 
 import (
@@ -9,7 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"slices"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,9 +23,10 @@ import (
 )
 
 const (
-	leaseTTL      = 3 * time.Second
-	snapshotEvery = 500 * time.Millisecond
+	leaseTTL      = 5 * time.Second
+	snapshotEvery = 2 * time.Second
 	workers       = 8
+	settle        = 3 * time.Second // how long things are watched after each act
 	limit         = 2 * time.Minute // a demonstration that takes longer has failed
 )
 
@@ -44,91 +47,150 @@ func run(ctx context.Context, binary string) (err error) {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	etcd, err := embedetcd.Start(ctx, embedetcd.Config{Dir: dir + "/etcd"})
+	etcd, err := embedetcd.Start(ctx, embedetcd.Config{Dir: filepath.Join(dir, "etcd")})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, etcd.Close()) }()
-	all, err := flights.Load()
+	d, err := newDemo(ctx, binary, dir, etcd.Endpoints())
 	if err != nil {
 		return err
 	}
-	d := &demo{ctx: ctx, groups: make(map[coord.Key][]flights.Flight)}
+	defer d.killAll()
+	for _, name := range []string{"a", "b", "c"} {
+		if _, err := d.start(name); err != nil {
+			return err
+		}
+	}
+	return d.play()
+}
+
+type demo struct {
+	ctx     context.Context
+	binary  string
+	dir     string
+	etcd    []string
+	keys    []coord.Key
+	groups  map[coord.Key][]flights.Flight // by tenant, in the order of the records
+	traffic *traffic
+	board   *board
+
+	mu struct {
+		sync.Mutex
+		replicas []*replica // that run
+		turn     int
+	}
+}
+
+func newDemo(ctx context.Context, binary, dir string, etcd []string) (*demo, error) {
+	all, err := flights.Load()
+	if err != nil {
+		return nil, err
+	}
+	d := &demo{ctx: ctx, binary: binary, dir: dir, etcd: etcd, groups: make(map[coord.Key][]flights.Flight)}
 	for _, f := range all {
 		if d.groups[f.Key] == nil {
 			d.keys = append(d.keys, f.Key)
 		}
 		d.groups[f.Key] = append(d.groups[f.Key], f)
 	}
-	defer d.stopAll()
-	for _, name := range []string{"a", "b"} {
-		r, err := start(binary, name,
-			"--state-dir", dir+"/"+name, "--copies", dir+"/copies", "--etcd", strings.Join(etcd.Endpoints(), ","),
-			"--lease-ttl", leaseTTL.String(), "--snapshot-every", snapshotEvery.String())
-		if err != nil {
-			return err
-		}
-		d.replicas = append(d.replicas, r)
+	return d, nil
+}
+
+// start starts a replica, a new one or the next incarnation of one that ended.
+func (d *demo) start(name string) (*replica, error) {
+	r, err := start(d.binary, name,
+		"--state-dir", filepath.Join(d.dir, name), "--copies", filepath.Join(d.dir, "copies"), "--etcd", strings.Join(d.etcd, ","),
+		"--lease-ttl", leaseTTL.String(), "--snapshot-every", snapshotEvery.String())
+	if err != nil {
+		return nil, err
 	}
-	return d.play()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.replicas = append(d.mu.replicas, r)
+	return r, nil
 }
 
-type demo struct {
-	ctx      context.Context
-	replicas []*replica
-	groups   map[coord.Key][]flights.Flight // by tenant, in the order of the records
-	keys     []coord.Key
+// any returns the replicas in turn, as a balancer before them would.
+func (d *demo) any() *replica {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.turn++
+	return d.mu.replicas[d.mu.turn%len(d.mu.replicas)]
 }
 
-func (d *demo) stopAll() {
-	for _, r := range d.replicas {
+// withdraw returns the running replica of that name, and takes it out of the turns.
+func (d *demo) withdraw(name string) *replica {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, r := range d.mu.replicas {
+		if r.name == name {
+			d.mu.replicas = append(d.mu.replicas[:i:i], d.mu.replicas[i+1:]...)
+			return r
+		}
+	}
+	return nil
+}
+
+func (d *demo) killAll() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, r := range d.mu.replicas {
 		r.kill()
 	}
 }
 
 func (d *demo) play() error {
-	a, b := d.replicas[0], d.replicas[1]
-	for _, act := range []struct {
+	began := time.Now()
+	if err := d.act("append the flights of every airport through three replicas", d.appendFlights); err != nil {
+		return err
+	}
+	d.traffic, d.board = newTraffic(d), newBoard(d)
+	defer d.board.stop()
+	defer d.traffic.stop()
+	for _, step := range []struct {
 		title string
 		do    func() error
 	}{
-		{"append the flights of every airport through both replicas", func() error { return d.appendFlights(a, b) }},
-		{"hand every tenant of a over, while a client appends through b", func() error { return d.handOver(a, b) }},
-		{"move them back, wait for copies, kill a (SIGKILL), and append through b", func() error { return d.crash(a, b) }},
-		{"read every ledger and compare it with the records", func() error { return d.verify(b) }},
-		{"stop b (SIGTERM): it hands its tenants off", func() error { return d.stop(b) }},
+		{fmt.Sprintf("a client of each airport appends on, every %v", tickEvery), d.watch},
+		{"drain b (SIGTERM): it hands its tenants off and exits", d.drain},
+		{"b is back, as another replica; kill a (SIGKILL)", d.crash},
 	} {
-		fmt.Printf("\n— %s\n", act.title)
-		began := time.Now()
-		if err := act.do(); err != nil {
-			return fmt.Errorf("%s: %w", act.title, err)
+		if err := d.act(step.title, step.do); err != nil {
+			return err
 		}
-		fmt.Printf("  %.1f s\n", time.Since(began).Seconds())
 	}
-	fmt.Println("\nEvery acknowledged event is there, once, in order.")
+	d.traffic.stop()
+	d.board.stop()
+	if err := d.act("read every ledger and compare it with what was acknowledged", d.verify); err != nil {
+		return err
+	}
+	fmt.Printf("\nDone in %.0f s.\n", time.Since(began).Seconds())
 	return nil
 }
 
-// each calls f for every tenant, several at a time, with a counter on the terminal.
-func (d *demo) each(what string, keys []coord.Key, f func(key coord.Key) error) error {
+func (d *demo) act(title string, do func() error) error {
+	d.board.say("\n— " + title)
+	if err := do(); err != nil {
+		return fmt.Errorf("%s: %w", title, err)
+	}
+	return nil
+}
+
+// each calls f for every tenant, several at a time.
+func (d *demo) each(f func(key coord.Key) error) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var all []error
-	done := 0
 	lanes := make(chan struct{}, workers)
-	for _, key := range keys {
+	for _, key := range d.keys {
 		lanes <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-lanes }()
-			err := f(key)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
+			if err := f(key); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
 				all = append(all, fmt.Errorf("%s: %w", key, err))
-			}
-			done++
-			if done%25 == 0 || done == len(keys) {
-				fmt.Printf("  %s: %d of %d tenants\n", what, done, len(keys))
 			}
 		})
 	}
@@ -136,96 +198,91 @@ func (d *demo) each(what string, keys []coord.Key, f func(key coord.Key) error) 
 	return errors.Join(all...)
 }
 
-func (d *demo) appendFlights(through ...*replica) error {
-	err := d.each("appended", d.keys, func(key coord.Key) error {
-		for i, f := range d.groups[key] {
-			if _, err := d.append(key, f.Event, through[(int(key.Tenant()[33])+i)%len(through)]); err != nil {
+func (d *demo) appendFlights() error {
+	began := time.Now()
+	n := 0
+	for _, group := range d.groups {
+		n += len(group)
+	}
+	err := d.each(func(key coord.Key) error {
+		for _, f := range d.groups[key] {
+			if _, err := d.append(key, f.Event); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	return errors.Join(err, d.table())
+	d.board.say(fmt.Sprintf("  %d flights of %d airports in %.1f s", n, len(d.keys), time.Since(began).Seconds()))
+	return err
 }
 
-func (d *demo) handOver(from, to *replica) error {
-	owned, err := d.ownedBy(from)
-	if err != nil {
-		return err
-	}
-	var mu sync.Mutex
-	var pauses []time.Duration
-	err = d.each("moved", owned, func(key coord.Key) error {
-		began := time.Now()
-		if err := from.post(d.ctx, key, "handoff", nil, nil); err != nil {
-			return err
-		}
-		a, err := d.append(key, flights.Event{Actor: "demo", Kind: "moved", SubjectID: "demo", Payload: []byte("{}"), IdemKey: "moved"}, to)
-		if err == nil && a.Epoch < 2 {
-			err = fmt.Errorf("still at epoch %d", a.Epoch)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		pauses = append(pauses, time.Since(began))
-		return err
-	})
-	if len(pauses) > 0 {
-		slices.Sort(pauses)
-		fmt.Printf("  from the request until the new owner acknowledged: median %v, slowest %v\n",
-			pauses[len(pauses)/2].Round(time.Millisecond), pauses[len(pauses)-1].Round(time.Millisecond))
-	}
-	return errors.Join(err, d.table())
-}
-
-func (d *demo) crash(victim, heir *replica) error {
-	owned, err := d.ownedBy(heir)
-	if err != nil {
-		return err
-	}
-	if err := d.each("moved back", owned[:len(owned)/2], func(key coord.Key) error {
-		if err := heir.post(d.ctx, key, "handoff", nil, nil); err != nil {
-			return err
-		}
-		if err := victim.post(d.ctx, key, "open", nil, nil); err != nil {
-			return err
-		}
-		return victim.post(d.ctx, key, "snapshot", nil, nil)
-	}); err != nil {
-		return err
-	}
-	victim.kill()
-	killed := time.Now()
-	var mu sync.Mutex
-	var slowest time.Duration
-	err = d.each("served by b", owned, func(key coord.Key) error {
-		_, err := d.append(key, flights.Event{Actor: "demo", Kind: "survived", SubjectID: "demo", Payload: []byte("{}"), IdemKey: "survived"}, heir)
-		mu.Lock()
-		defer mu.Unlock()
-		slowest = max(slowest, time.Since(killed))
-		return err
-	})
-	fmt.Printf("  the last tenant was served again %v after the kill; the TTL is %v\n", slowest.Round(time.Millisecond), leaseTTL)
-	return errors.Join(err, d.table(heir))
-}
-
-func (d *demo) verify(r *replica) error {
-	return d.each("verified", d.keys, func(key coord.Key) error {
-		got, err := r.idemKeys(d.ctx, key)
-		if err != nil {
-			return err
-		}
-		for i, f := range d.groups[key] {
-			if i >= len(got) || got[i] != f.Event.IdemKey {
-				return fmt.Errorf("event %d is not %s", i+1, f.Event.IdemKey)
-			}
-		}
+// watch lets things go on for a while.
+func (d *demo) watch() error {
+	select {
+	case <-time.After(settle):
 		return nil
-	})
+	case <-d.ctx.Done():
+		return d.ctx.Err()
+	}
 }
 
-func (d *demo) stop(r *replica) error {
-	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+func (d *demo) drain() error {
+	owned, err := d.ownedBy("b")
+	if err != nil {
 		return err
 	}
-	return r.wait(d.ctx)
+	d.traffic.beginAct()
+	d.traffic.handedOff(owned)
+	b := d.withdraw("b")
+	asked := time.Now()
+	if err := b.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	if err := b.wait(d.ctx); err != nil {
+		return fmt.Errorf("b: %w", err)
+	}
+	drained := time.Since(asked)
+	if err := d.watch(); err != nil {
+		return err
+	}
+	d.board.say(fmt.Sprintf("  %d tenants handed off, exit code 0 after %.1f s", len(owned), drained.Seconds()))
+	d.board.say("  " + d.traffic.pauses(owned))
+	return nil
+}
+
+func (d *demo) crash() error {
+	if _, err := d.start("b"); err != nil {
+		return err
+	}
+	if err := d.watch(); err != nil {
+		return err
+	}
+	owned, err := d.ownedBy("a")
+	if err != nil {
+		return err
+	}
+	d.traffic.beginAct()
+	a := d.withdraw("a")
+	a.kill()
+	d.traffic.crashed(owned)
+	for time.Since(d.traffic.killedAt()) < leaseTTL+2*settle {
+		if err := d.watch(); err != nil {
+			return err
+		}
+	}
+	d.board.say(fmt.Sprintf("  %d tenants lost their owner; leases last %v", len(owned), leaseTTL))
+	d.board.say("  " + d.traffic.pauses(owned))
+	return nil
+}
+
+func (d *demo) verify() error {
+	held, err := d.holders()
+	if err != nil {
+		return err
+	}
+	if err := d.each(func(key coord.Key) error { return d.traffic.compare(key, held[key].epoch) }); err != nil {
+		return err
+	}
+	d.board.say("  " + d.traffic.verdict())
+	return nil
 }

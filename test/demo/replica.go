@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"strings"
 	"time"
@@ -24,13 +23,14 @@ type replica struct {
 	url    string
 	cmd    *exec.Cmd
 	exited chan error // receives the result of Wait, once
+	log    bytes.Buffer
 }
 
 // start returns when the replica has printed the address that it serves on.
 func start(binary, name string, args ...string) (*replica, error) {
 	r := &replica{name: name, exited: make(chan error, 1)}
 	r.cmd = exec.Command(binary, append([]string{"--name", name, "--listen", "127.0.0.1:0"}, args...)...)
-	r.cmd.Stderr = os.Stderr
+	r.cmd.Stderr = &r.log
 	out, err := r.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func start(binary, name string, args ...string) (*replica, error) {
 		r.exited <- r.cmd.Wait()
 	}()
 	if r.url == "" {
-		return nil, errors.Join(fmt.Errorf("replica %s did not serve", name), <-r.exited)
+		return nil, errors.Join(fmt.Errorf("replica %s did not serve", name), <-r.exited, errors.New(r.log.String()))
 	}
 	return r, nil
 }
@@ -113,19 +113,17 @@ func (r *replica) post(ctx context.Context, key coord.Key, action string, body, 
 	return r.call(ctx, "POST", path(key, "/"+action), body, into)
 }
 
-type ack struct {
-	Seq   uint64 `json:"seq"`
-	Epoch uint64 `json:"epoch"`
-}
-
-// append retries, as a client must, under the event's idempotency key.
-func (d *demo) append(key coord.Key, event flights.Event, through *replica) (ack, error) {
+// append tries replica after replica, as a client must, under the event's
+// idempotency key, and returns at which epoch it was acknowledged.
+func (d *demo) append(key coord.Key, event flights.Event) (epoch coord.Epoch, err error) {
 	for {
-		var a ack
-		err := through.post(d.ctx, key, "events", event, &a)
+		var answer struct {
+			Epoch coord.Epoch `json:"epoch"`
+		}
+		err := d.any().post(d.ctx, key, "events", event, &answer)
 		var refused *refusal
 		if err == nil || d.ctx.Err() != nil || errors.As(err, &refused) && refused.status != http.StatusServiceUnavailable {
-			return a, err
+			return answer.Epoch, err
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
@@ -134,53 +132,70 @@ func (d *demo) append(key coord.Key, event flights.Event, through *replica) (ack
 	}
 }
 
-func (r *replica) idemKeys(ctx context.Context, key coord.Key) ([]string, error) {
-	var page struct {
-		Events []struct {
-			IdemKey string `json:"idem_key"`
-		} `json:"events"`
-	}
-	err := r.call(ctx, "GET", path(key, "/events?limit=1000"), nil, &page)
+// idemKeys reads a whole ledger.
+func (d *demo) idemKeys(key coord.Key) ([]string, error) {
 	var ids []string
-	for _, e := range page.Events {
-		ids = append(ids, e.IdemKey)
+	for after := int64(0); ; {
+		var page struct {
+			Events []struct {
+				IdemKey string `json:"idem_key"`
+			} `json:"events"`
+			NextAfter int64 `json:"next_after"`
+		}
+		if err := d.any().call(d.ctx, "GET", path(key, fmt.Sprintf("/events?limit=1000&after=%d", after)), nil, &page); err != nil {
+			return nil, err
+		}
+		if len(page.Events) == 0 {
+			return ids, nil
+		}
+		for _, e := range page.Events {
+			ids = append(ids, e.IdemKey)
+		}
+		after = page.NextAfter
 	}
-	return ids, err
 }
 
-// ownedBy returns the tenants that r holds.
-func (d *demo) ownedBy(r *replica) ([]coord.Key, error) {
-	var held struct {
-		Tenants []struct {
-			Organization string `json:"organization"`
-			Tenant       string `json:"tenant"`
-		} `json:"tenants"`
+// A holder is who has a tenant, by the name that a replica's id begins with.
+type holder struct {
+	name  string
+	held  bool
+	epoch coord.Epoch
+}
+
+// holders asks for every tenant's lease.
+func (d *demo) holders() (map[coord.Key]holder, error) {
+	var list struct {
+		Leases []struct {
+			Organization string      `json:"organization"`
+			Tenant       string      `json:"tenant"`
+			Owner        string      `json:"owner"`
+			Held         bool        `json:"held"`
+			Epoch        coord.Epoch `json:"epoch"`
+		} `json:"leases"`
 	}
-	if err := r.call(d.ctx, "GET", "/v1/tenants", nil, &held); err != nil {
+	if err := d.any().call(d.ctx, "GET", "/v1/leases?limit=1000", nil, &list); err != nil {
 		return nil, err
 	}
-	var keys []coord.Key
-	for _, t := range held.Tenants {
-		key, err := coord.NewKey(t.Organization, t.Tenant)
+	held := make(map[coord.Key]holder)
+	for _, l := range list.Leases {
+		key, err := coord.NewKey(l.Organization, l.Tenant)
 		if err != nil {
 			return nil, err
 		}
-		keys = append(keys, key)
+		name, _, _ := strings.Cut(l.Owner, "-")
+		held[key] = holder{name: name, held: l.Held, epoch: l.Epoch}
 	}
-	return keys, nil
+	return held, nil
 }
 
-// table prints how many tenants each replica holds; all of them if none is named.
-func (d *demo) table(of ...*replica) error {
-	if len(of) == 0 {
-		of = d.replicas
-	}
-	for _, r := range of {
-		owned, err := d.ownedBy(r)
-		if err != nil {
-			return err
+// ownedBy returns the tenures of the replica of that name.
+func (d *demo) ownedBy(name string) (map[coord.Key]coord.Epoch, error) {
+	held, err := d.holders()
+	tenures := make(map[coord.Key]coord.Epoch)
+	for key, h := range held {
+		if h.held && h.name == name {
+			tenures[key] = h.epoch
 		}
-		fmt.Printf("  %s holds %3d tenants %s\n", r.name, len(owned), strings.Repeat("▪", len(owned)/2))
 	}
-	return nil
+	return tenures, err
 }

@@ -49,6 +49,15 @@
 // [CodeOwnerUnreachable]; a reply that was lost after the request may have been
 // received is 503 [coord.CodeOutcomeUnknown], except for requests that change nothing.
 //
+// # Event streams
+//
+// GET /v1/events is what happens to tenants on this replica, as server-sent events: at
+// most 64 streams at once, with a comment now and then while nothing happens. A stream
+// whose client is more than 1,024 events behind, or takes none for long, is ended. Who
+// comes back with the id of the last event that it saw, in Last-Event-ID, first gets
+// what is kept of the events since: the latest 1,024 at least, renewals excepted. If that is
+// not all of them, or the id is another process's, an event "missed" comes before them.
+//
 // # A tenant on its way
 //
 // A tenant may be handed off, abandoned or lost between the moment it was found

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"time"
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/router"
@@ -14,6 +15,12 @@ func (s *Server) Perform(ctx context.Context, key coord.Key, do func(context.Con
 	}})
 	return err
 }
+
+// SetHeartbeat is for before the first stream.
+func (s *Server) SetHeartbeat(d time.Duration) { s.beat = d }
+
+// MaxStreams is how many event streams may be open at once.
+const MaxStreams = maxStreams
 
 // Routes returns the patterns of all endpoints.
 func (s *Server) Routes() (patterns []string) {

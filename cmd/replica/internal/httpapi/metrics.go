@@ -175,6 +175,13 @@ func (m *metrics) watch(r *router.Router, ready func() float64) {
 	}, ready))
 }
 
+// watchCertificate adds when the server's certificate ends.
+func (m *metrics) watchCertificate(ends func() time.Time) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "leasehold", Name: "tls_certificate_end_timestamp_seconds", Help: "When the certificate that clients are shown is no longer good, in Unix time.",
+	}, func() float64 { return float64(ends().Unix()) }))
+}
+
 // A tenantGauge counts a router's tenants by state, and says what their ledgers take
 // of the disk and how old the proofs of their copies are.
 type tenantGauge struct {

@@ -28,6 +28,7 @@ const (
 	CodeOwnerUnreachable coord.Code = "OWNER_UNREACHABLE"  // the owner got no request, or only one that changes nothing
 	CodeReplicaUnknown   coord.Code = "REPLICA_UNKNOWN"    // no replica of that id is registered
 	CodeSuccessorUnready coord.Code = "SUCCESSOR_UNREADY"  // the replica that a tenant should go to could not prepare for it; nothing changed
+	CodeTooManyStreams   coord.Code = "TOO_MANY_STREAMS"   // as many event streams are open as there may be
 	CodeTimeout          coord.Code = "TIMEOUT"            // the request's time was up
 	CodeInternal         coord.Code = "INTERNAL"           // a failure that has no code of its own
 )
@@ -145,7 +146,7 @@ func statusOf(code coord.Code) int {
 		return http.StatusInsufficientStorage
 	case coord.CodeDraining, coord.CodeDrainTimeout, coord.CodeFenced, coord.CodeLeaseLost, coord.CodeHandleClosed,
 		coord.CodeOutcomeUnknown, coord.CodeLedgerBusy, coord.CodeLedgerNewer, coord.CodeAtCapacity, coord.CodeRouterClosed,
-		coord.CodeLeaseStoreUnavailable, coord.CodeCopyStoreUnavailable, CodeOwnerUnreachable, CodeSuccessorUnready, CodeTimeout,
+		coord.CodeLeaseStoreUnavailable, coord.CodeCopyStoreUnavailable, CodeOwnerUnreachable, CodeSuccessorUnready, CodeTooManyStreams, CodeTimeout,
 		coord.CodeLedgerGone, coord.CodeResourcesExhausted:
 		return http.StatusServiceUnavailable
 	default:

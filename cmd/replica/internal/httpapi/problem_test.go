@@ -51,6 +51,7 @@ var wantStatus = map[coord.Code]int{
 	coord.CodeResourcesExhausted:    503,
 	CodeOwnerUnreachable:            503,
 	CodeSuccessorUnready:            503,
+	CodeTooManyStreams:              503,
 	CodeTimeout:                     503,
 	coord.CodeRestoreInvalid:        500,
 	coord.CodeCopyConflict:          500,

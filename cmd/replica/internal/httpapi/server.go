@@ -81,6 +81,10 @@ type Options struct {
 	// are forwarded to no replica that is reached otherwise.
 	PeerTLS *tls.Config
 
+	// CertificateEnds returns when the certificate that clients are shown is no longer
+	// good; nil without TLS.
+	CertificateEnds func() time.Time
+
 	// Probes decide about readiness, once one has failed for all of ProbeGrace.
 	Probes     []Probe
 	ProbeGrace time.Duration
@@ -145,6 +149,7 @@ type Server struct {
 	forward  *forwarder
 	health   *health
 	owners   owners
+	beat     time.Duration // between comments on a stream
 	draining atomic.Bool
 }
 
@@ -162,9 +167,13 @@ func New(opts Options) (*Server, error) {
 		mux:     http.NewServeMux(),
 		origins: http.NewCrossOriginProtection(),
 		forward: newForwarder(opts.PeerTLS),
+		beat:    streamHeartbeat,
 		health:  newHealth(opts.Probes, opts.ProbeGrace, opts.Logger),
 	}
 	s.monitor.metrics.watch(s.router, s.ready)
+	if opts.CertificateEnds != nil {
+		s.monitor.metrics.watchCertificate(opts.CertificateEnds)
+	}
 	s.route()
 	return s, nil
 }
