@@ -106,7 +106,7 @@ const (
 	OpenAtOnce          Variant = 1 << iota // an open lists and reads in one step, by the floor of that moment
 	OnlyOriginsClaim                        // an epoch that lost its origin counts as never claimed, whatever it published
 	LostCopyStartsEmpty                     // a lineage that ends at copies without a trace starts empty
-	RetainByAge                             // retention deletes all that is older than the newest committed copy, and asks nothing
+	RetainByAge                             // retention and forgets delete what is old enough when they come to it, and ask nothing
 	NoSweep                                 // what lands after a forget stays
 	KeepTheDead                             // states differ by what owners that will do nothing more have in memory
 

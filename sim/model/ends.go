@@ -4,13 +4,11 @@ package model
 // needs no proof of the lease.
 func (m *machine) retention(s *state, t tenure) {
 	o := s.owner(t)
-	switch doomed := m.superseded(s, o); {
-	case m.has(KeepClaim) || m.follows(RetainByAge):
-		m.deleteEach(s, retain, t, doomed)
-	default:
+	doomed := m.superseded(s, o)
+	if !m.has(KeepClaim) {
 		doomed.origins |= s.store.origins & epochs(0).with(o.epoch)
-		m.deleteEach(s, retain, t, doomed)
 	}
+	m.deleteEach(s, retain, t, doomed)
 	m.to(s, retained, t, 0, func(_ *state, o *owner) { o.at = atServe })
 }
 
@@ -18,11 +16,7 @@ func (m *machine) retention(s *state, t tenure) {
 func (m *machine) superseded(s *state, o *owner) objects {
 	last := refOf(o.epoch, o.last)
 	if m.follows(RetainByAge) {
-		doomed := older(s.store, last)
-		if !m.has(KeepClaim) {
-			doomed.origins |= s.store.origins & epochs(0).with(o.epoch)
-		}
-		return doomed
+		return older(s.store, last)
 	}
 	if !s.store.origins.has(o.epoch) && m.has(KeepClaim) {
 		return objects{} // a conflict: somebody removed the own origin

@@ -46,7 +46,7 @@ func TestRollback(t *testing.T) {
 	t.Parallel()
 	bounds := []Config{{Tenures: 4, Copies: 1, Rollbacks: 1}, {Tenures: 3, Copies: 1, Late: true, Rollbacks: 2}}
 	if *full {
-		bounds = append(bounds, Config{Tenures: 5, Copies: 1, Rollbacks: 1})
+		bounds = append(bounds, Config{Tenures: 4, Copies: 1, Rollbacks: 2})
 	}
 	for _, c := range bounds {
 		r := searched(t, c)

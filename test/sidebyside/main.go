@@ -84,6 +84,23 @@ func (s settings) compare(ctx context.Context) (err error) {
 			return fmt.Errorf("%s: %w", side.name, err)
 		}
 	}
+	rounds := 1
+	for ; ; rounds++ {
+		if err := s.round(ctx, sides); err != nil {
+			return err
+		}
+		if verdict(sides[0], sides[1]) != errTooLittle || rounds == maxRounds {
+			break
+		}
+	}
+	return s.report(sides[0], sides[1], rounds)
+}
+
+// A round that shows nothing is followed by another one, up to so many.
+const maxRounds = 4
+
+// round does harm to both sides at once and counts what it did.
+func (s settings) round(ctx context.Context, sides []*side) (err error) {
 	results := make(chan error, len(sides))
 	for _, side := range sides {
 		go func() { results <- side.harm(ctx) }()
@@ -101,23 +118,28 @@ func (s settings) compare(ctx context.Context) (err error) {
 		}
 		side.count(register)
 	}
-	return s.report(sides[0], sides[1])
+	return nil
 }
 
-func (s settings) report(plain, ours *side) error {
-	fmt.Printf("%d clients on each side, TTL %v, %v from read to check, %v from check to commit, %v, seed %d\n\n", s.clients, s.ttl, s.think, s.write, s.time, s.seed)
+var errTooLittle = errors.New("the plain side lost nothing, or too few updates were acknowledged: the harm was too little to show anything")
+
+func verdict(plain, ours *side) error {
+	const enough = 10
+	switch {
+	case ours.lost > 0:
+		return fmt.Errorf("leasehold lost %d acknowledged updates", ours.lost)
+	case plain.lost == 0 || len(plain.acked) < enough || len(ours.acked) < enough:
+		return errTooLittle
+	}
+	return nil
+}
+
+func (s settings) report(plain, ours *side, rounds int) error {
+	fmt.Printf("%d clients on each side, TTL %v, %v from read to check, %v from check to commit, %v, seed %d\n\n", s.clients, s.ttl, s.think, s.write, time.Duration(rounds)*s.time, s.seed)
 	fmt.Printf("%-40s %8s %13s %8s %8s %8s\n", "", "pauses", "acknowledged", "lost", "", "refused")
 	for _, side := range []*side{plain, ours} {
 		fmt.Printf("%-40s %8d %13d %8d %7.1f%% %8d\n", side.title, side.pauses, len(side.acked), side.lost, 100*float64(side.lost)/float64(max(len(side.acked), 1)), side.refused)
 	}
 	fmt.Printf("\nleasehold: %d updates had no copy yet when the lease ran out, so nobody was told that they last; %d of them did not.\n", len(ours.done), ours.uncopied)
-	switch enough := 10; {
-	case ours.lost > 0:
-		return fmt.Errorf("leasehold lost %d acknowledged updates", ours.lost)
-	case len(plain.acked) < enough || len(ours.acked) < enough:
-		return errors.New("too few updates were acknowledged to show anything")
-	case plain.lost == 0:
-		return errors.New("the plain side lost nothing: the harm was too little to show anything")
-	}
-	return nil
+	return verdict(plain, ours)
 }

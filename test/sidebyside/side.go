@@ -27,7 +27,9 @@ type side struct {
 		sync.Mutex
 		lines [][]string // what the clients said
 	}
-	held chan *client // whoever took the lock just now, if somebody listens
+	held   chan *client // whoever took the lock just now, if somebody listens
+	random *rand.Rand   // both sides draw the same times
+	rounds int
 
 	acked    map[string]bool
 	done     map[string]bool // but not acknowledged
@@ -40,6 +42,7 @@ type side struct {
 func (s settings) newSide(name, endpoint, dir string) *side {
 	w := worker{settings: s, side: name, name: "keeper", etcd: endpoint, dir: filepath.Join(dir, name)}
 	side := &side{settings: s, name: name, endpoint: endpoint, path: w.dir, guard: w.guard(), held: make(chan *client)}
+	side.random = rand.New(rand.NewPCG(s.seed, 0))
 	side.title = side.guard.title()
 	return side
 }
@@ -54,6 +57,7 @@ type client struct {
 // harm starts the clients, stops whoever holds the lock again and again, and ends
 // them all.
 func (s *side) harm(ctx context.Context) (err error) {
+	s.rounds++
 	var clients []*client
 	defer func() {
 		for _, c := range clients {
@@ -64,7 +68,7 @@ func (s *side) harm(ctx context.Context) (err error) {
 		}
 	}()
 	for i := range s.clients {
-		c, err := s.start(fmt.Sprintf("%s-%d", s.name, i+1))
+		c, err := s.start(fmt.Sprintf("%s-%d-%d", s.name, s.rounds, i+1))
 		if err != nil {
 			return err
 		}
@@ -72,9 +76,9 @@ func (s *side) harm(ctx context.Context) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.time)
 	defer cancel()
-	// Both sides draw the same times.
-	random := rand.New(rand.NewPCG(s.seed, 0))
-	between := func(low, high time.Duration) time.Duration { return low + rand64(random, high-low) }
+	between := func(low, high time.Duration) time.Duration {
+		return low + time.Duration(s.random.Int64N(int64(high-low)))
+	}
 	for sleep(ctx, between(200*time.Millisecond, time.Second)) {
 		into, pause := between(0, s.think+s.write), s.ttl+between(time.Second, 3*time.Second)
 		select {
@@ -87,10 +91,6 @@ func (s *side) harm(ctx context.Context) (err error) {
 		}
 	}
 	return nil
-}
-
-func rand64(random *rand.Rand, n time.Duration) time.Duration {
-	return time.Duration(random.Int64N(int64(n)))
 }
 
 // pause stops a client and lets it go on, in any case.
@@ -162,6 +162,7 @@ func (s *side) count(register string) {
 		there[id] = true
 	}
 	s.acked, s.done = make(map[string]bool), make(map[string]bool)
+	s.lost, s.uncopied, s.refused = 0, 0, 0
 	for _, words := range s.mu.lines {
 		switch words[0] {
 		case saidAcked:
