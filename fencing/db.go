@@ -96,7 +96,7 @@ func OpenDatabase(ctx context.Context, path string, gate Gate, opts *DatabaseOpt
 	d.done = make(chan struct{})
 	d.mu.scopes = make(map[*scope]struct{})
 	if err := d.openFirst(); err != nil {
-		return nil, err
+		return nil, noRoom(err)
 	}
 	d.root = d.newScope(nil)
 	d.root.handle.SetConnMaxIdleTime(idleTime)

@@ -26,7 +26,8 @@ const (
 //
 // Writers go on meanwhile; the image is of one moment, so constant writes do not
 // make it start again. It needs no lease and passes no gate: the
-// caller proves the lease when the image is used. Image fails if destPath exists, and
+// caller proves the lease when the image is used. Image fails if destPath exists, with
+// [coord.CodeLedgerFull] if the disk has no room for it, and
 // leaves no file behind when it fails. Closing the database ends it.
 func (d *Database) Image(ctx context.Context, destPath string) error {
 	if !d.useForImage() {
@@ -35,7 +36,7 @@ func (d *Database) Image(ctx context.Context, destPath string) error {
 	defer d.images.Done()
 	f, err := os.OpenFile(destPath, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
-		return fmt.Errorf("image: %w", err)
+		return noRoom(fmt.Errorf("image: %w", err))
 	}
 	if err = f.Close(); err == nil {
 		err = d.copyTo(ctx, destPath)
@@ -47,7 +48,7 @@ func (d *Database) Image(ctx context.Context, destPath string) error {
 		err = syncFile(filepath.Dir(destPath))
 	}
 	if err != nil {
-		return fmt.Errorf("image: %w", errors.Join(err, os.Remove(destPath)))
+		return noRoom(fmt.Errorf("image: %w", errors.Join(err, os.Remove(destPath))))
 	}
 	return nil
 }

@@ -134,6 +134,7 @@ func (h *Handle) publish(ctx context.Context, force bool) (copystore.Manifest, e
 		},
 		Prove: h.lease.Check,
 	})
+	err = noRoom(h.key, err)
 	switch {
 	case errors.Is(err, copystore.ErrNotNeeded):
 		return copystore.Manifest{}, nil
