@@ -141,6 +141,7 @@ type verdict struct {
 	Seed          uint64          `json:"seed"`
 	Good          bool            `json:"good"`
 	Violations    []string        `json:"violations"`
+	Complaints    []string        `json:"complaints"`
 	Summary       history.Summary `json:"summary"`
 	Faults        map[string]int  `json:"faults"`         // how often each kind
 	NotDone       []string        `json:"not_done"`       // faults that could not be done or undone

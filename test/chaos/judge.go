@@ -102,10 +102,10 @@ func (r *run) judge() error {
 			v.Codes[e.Code]++
 		}
 	}
-	tooLittle := r.tooLittle(v.Summary)
-	v.Good = len(violations) == 0 && tooLittle == ""
+	v.Complaints = r.complaints(v)
+	v.Good = len(violations) == 0 && len(v.Complaints) == 0
 	err := r.leave(v, h, violations)
-	v.print(os.Stdout, tooLittle)
+	v.print(os.Stdout)
 	fmt.Printf("  %s has history.jsonl, verdict.json, report.html and the logs\n", r.setup.Out)
 	if !v.Good {
 		err = errors.Join(err, errViolations)
@@ -113,12 +113,20 @@ func (r *run) judge() error {
 	return err
 }
 
-func (r *run) tooLittle(s history.Summary) string {
+// complaints are what makes a run bad although no promise was broken.
+func (r *run) complaints(v verdict) []string {
+	var all []string
 	minutes := int(r.setup.Duration / time.Minute)
-	if s.Takeovers < takeoversEachMinute*minutes || s.Handoffs < handoffsEachMinute*minutes {
-		return fmt.Sprintf("at least %d takeovers and %d handoffs are wanted", takeoversEachMinute*minutes, handoffsEachMinute*minutes)
+	if v.Summary.Takeovers < takeoversEachMinute*minutes || v.Summary.Handoffs < handoffsEachMinute*minutes {
+		all = append(all, fmt.Sprintf("the run shows too little: at least %d takeovers and %d handoffs are wanted", takeoversEachMinute*minutes, handoffsEachMinute*minutes))
 	}
-	return ""
+	if n := v.Codes["INTERNAL"]; n > 0 {
+		all = append(all, fmt.Sprintf("%d failures had no code of their own: see \"request failed\" in the replicas' logs", n))
+	}
+	if n := v.ReplicaEvents[skippedCopies]; n > 0 {
+		all = append(all, fmt.Sprintf("%d copies were not trusted, and none was damaged", n))
+	}
+	return all
 }
 
 func (r *run) leave(v verdict, h history.History, violations []history.Violation) error {
@@ -144,7 +152,7 @@ func (r *run) file(name string, write func(io.Writer) error) error {
 	return errors.Join(write(f), f.Close())
 }
 
-func (v verdict) print(w io.Writer, tooLittle string) {
+func (v verdict) print(w io.Writer) {
 	s := v.Summary
 	word := "no violation"
 	if len(v.Violations) > 0 {
@@ -159,10 +167,11 @@ func (v verdict) print(w io.Writer, tooLittle string) {
 		faults, s.Grants, s.Takeovers, s.Handoffs, s.LongestOutage.Length().Round(time.Millisecond))
 	fmt.Fprintf(w, "  %d writes acknowledged, %d of them lost in crashes as declared; %d calls refused, %d of unknown outcome\n", s.Acknowledged, s.Lost, s.Refused, s.Unknown)
 	fmt.Fprintf(w, "  at the end %d of 3 replicas handed off every tenant\n", v.CleanExits)
-	for _, text := range append(v.NotDone, tooLittle) {
-		if text != "" {
-			fmt.Fprintf(w, "  note: %s\n", text)
-		}
+	for _, text := range v.Complaints {
+		fmt.Fprintf(w, "  BAD: %s\n", text)
+	}
+	for _, text := range v.NotDone {
+		fmt.Fprintf(w, "  note: %s\n", text)
 	}
 	for name, n := range v.Unasked {
 		fmt.Fprintf(w, "  note: %d exits that nobody asked for, %s\n", n, name)

@@ -24,6 +24,9 @@ const (
 	ownerPrefix = prefix + "owner/"
 )
 
+// skippedCopies counts, among what replicas told, the copies that a restore did not trust.
+const skippedCopies = "skipped_copies"
+
 // An observer records what the lease store and the replicas say of tenures.
 type observer struct {
 	*fleet
@@ -141,7 +144,7 @@ func (o *observer) hear(resp *http.Response) {
 		o.mu.Lock()
 		o.tales[e.Kind]++
 		if len(e.Skipped) > 0 {
-			o.tales["skipped_copies"] += len(e.Skipped)
+			o.tales[skippedCopies] += len(e.Skipped)
 		}
 		o.mu.Unlock()
 		if e.Kind == "released" && e.Flushed && e.Code == "" {
