@@ -1,6 +1,7 @@
 package history
 
 import (
+	"slices"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -16,20 +17,14 @@ const linearTimeout = time.Minute
 // each call at one moment between its invocation and its return.
 func (t *tenantHistory) checkLinearizable(what Invariant) []Violation {
 	m := newModel(t, what)
-	if len(m.ops) == 0 {
-		return nil
-	}
 	ops := make([]porcupine.Operation, len(m.ops))
 	for i, o := range m.ops {
 		// The indexes are all different, so no two calls touch by accident.
 		ops[i] = porcupine.Operation{ClientId: o.Client, Input: o, Call: int64(o.began), Return: int64(o.ended)}
-		if o.ended == t.end {
-			ops[i].Return += int64(i)
-		}
 	}
 	model := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{state{}} },
-		Step: func(s, input, _ any) []any { return m.step(s.(state), input.(*modelOp)) },
+		Step: func(s, input, _ any) []any { return m.step(s.(state), input.(*operation)) },
 		Equal: func(a, b any) bool {
 			return a.(state).equal(b.(state))
 		},
@@ -48,8 +43,8 @@ func (t *tenantHistory) checkLinearizable(what Invariant) []Violation {
 
 // firstUnexplained is the call that returned first of those that the longest partial
 // order leaves out.
-func firstUnexplained(ops []*modelOp, info porcupine.LinearizationInfo) *modelOp {
-	explained := make(map[*modelOp]bool)
+func firstUnexplained(ops []*operation, info porcupine.LinearizationInfo) *operation {
+	explained := make(map[*operation]bool)
 	longest := 0
 	for _, partial := range info.PartialLinearizationsOperations() {
 		for _, order := range partial {
@@ -59,11 +54,11 @@ func firstUnexplained(ops []*modelOp, info porcupine.LinearizationInfo) *modelOp
 			longest = len(order)
 			clear(explained)
 			for _, o := range order {
-				explained[o.Input.(*modelOp)] = true
+				explained[o.Input.(*operation)] = true
 			}
 		}
 	}
-	var first *modelOp
+	var first *operation
 	for _, o := range ops {
 		if !explained[o] && (first == nil || o.ended < first.ended) {
 			first = o
@@ -72,107 +67,99 @@ func firstUnexplained(ops []*modelOp, info porcupine.LinearizationInfo) *modelOp
 	return first
 }
 
-// A modelOp is a call as the model sees it.
-type modelOp struct {
-	*operation
-	// For a write whose outcome is unknown: the places in which its value was seen
-	// afterwards.
-	places map[int]bool
-	// surely says that the value was seen by a call that began after this one, so that this
-	// one took effect, or one of its retries did while it ran.
-	surely bool
-	holes  int // unseen writes that may have taken effect before this call returned
-}
-
 // A model is the specification of a tenant's log, or of its register: the log of
 // everything written to it, of which reads see the end.
+//
+// Only calls that were acknowledged have a place in the order that is searched for. A write
+// whose outcome is unknown is taken to have happened when something can only be explained by
+// it, such as its value in a read; the search would otherwise have to try every moment for
+// each of them.
 type model struct {
-	ops      []*modelOp
+	ops      []*operation
 	register bool
 	keep     map[string][]coord.Epoch // for values in copies: the epochs of those
+
+	unknown map[string]int // for values that writes of unknown outcome have: where the first of those began
+	began   []int          // where each of those writes began
+	forgets []int          // where each forget of unknown outcome began
 }
 
 func newModel(t *tenantHistory, what Invariant) *model {
 	write, read := Append, Read
-	m := &model{register: what == RegisterLinearizable, keep: make(map[string][]coord.Epoch)}
+	m := &model{register: what == RegisterLinearizable, keep: make(map[string][]coord.Epoch), unknown: make(map[string]int)}
 	if m.register {
 		write, read = Set, Get
 	}
 	for _, must := range t.obligations(write) {
 		m.keep[must.value] = append(m.keep[must.value], must.epoch)
 	}
-	sightings := t.sightings(write, read)
-	var unseen []*operation
+	places := t.places()
 	for _, o := range t.ops {
-		if o.failed() || o.Call != write && o.Call != read && o.Call != Forget {
-			continue
-		}
-		one := &modelOp{operation: o}
-		if !o.ok() {
-			if o.Call == read {
+		switch {
+		case o.failed() || o.Call != write && o.Call != read && o.Call != Forget:
+		case o.ok() && o.Call == Append && o.Position == 0:
+			if o, ok := places.locate(o); ok {
+				m.ops = append(m.ops, o)
 				continue
 			}
-			one.places, one.surely = sightings.after(o)
-			if o.Call == write && len(one.places) == 0 {
-				unseen = append(unseen, o)
-				continue
-			}
-		}
-		m.ops = append(m.ops, one)
-	}
-	if len(m.ops) > 0 && !m.answers() {
-		m.ops = nil
-	}
-	for _, o := range m.ops {
-		for _, u := range unseen {
-			if u.began < o.ended {
-				o.holes++
-			}
+			// Where it came to stand is not known, so it explains reads like any other.
+			m.mayHappen(o)
+		case o.ok():
+			m.ops = append(m.ops, o)
+		case o.Call == write:
+			m.mayHappen(o)
+		case o.Call == Forget:
+			m.forgets = append(m.forgets, o.began)
 		}
 	}
 	return m
 }
 
-// answers reports whether there is anything to explain.
-func (m *model) answers() bool {
-	for _, o := range m.ops {
-		if o.ok() && o.Call != Forget {
-			return true
-		}
+func (m *model) mayHappen(o *operation) {
+	if _, known := m.unknown[o.value]; !known {
+		m.unknown[o.value] = o.began
 	}
-	return false
+	m.began = append(m.began, o.began)
 }
 
-// sightings are the places in which values were seen, by value.
-type sightings map[string][]sighting
-
-type sighting struct {
-	place        int // from 0
-	began, ended int
+// possible reports whether a write of unknown outcome can have brought a value before some
+// event.
+func (m *model) possible(value string, before int) bool {
+	began, ok := m.unknown[value]
+	return ok && began < before
 }
 
-func (t *tenantHistory) sightings(write, read Call) sightings {
-	all := make(sightings)
-	for _, o := range t.acknowledged(write, read) {
-		switch {
-		case o.Call == write && o.Position > 0:
-			all[o.value] = append(all[o.value], sighting{int(o.Position) - 1, o.began, o.ended})
-		case o.Call == read:
-			for place, v := range o.Values {
-				all[v] = append(all[v], sighting{place, o.began, o.ended})
+// unseen counts the writes of unknown outcome that can have taken effect before some
+// event.
+func (m *model) unseen(before int) int {
+	n, _ := slices.BinarySearch(m.began, before)
+	return n
+}
+
+// places are where reads saw each value, from 1; 0 if they saw it in several places.
+type places map[string]uint64
+
+func (t *tenantHistory) places() places {
+	all := make(places)
+	for _, read := range t.acknowledged(Read) {
+		for i, v := range read.Values {
+			if at, seen := all[v]; seen && at != uint64(i+1) {
+				all[v] = 0
+				continue
 			}
+			all[v] = uint64(i + 1)
 		}
 	}
 	return all
 }
 
-func (s sightings) after(o *operation) (places map[int]bool, surely bool) {
-	places = make(map[int]bool)
-	for _, one := range s[o.value] {
-		if one.ended > o.began {
-			places[one.place] = true
-			surely = surely || one.began > o.began
-		}
+// locate gives an append whose client was not told its position the one that reads
+// show.
+func (p places) locate(o *operation) (*operation, bool) {
+	if p[o.value] == 0 {
+		return nil, false
 	}
-	return places, surely
+	located := *o
+	located.Position = p[o.value]
+	return &located, true
 }

@@ -7,71 +7,83 @@ import (
 	"github.com/leaseholddb/leasehold/coord"
 )
 
+// A slot is one place of a log: a value, or a write of unknown outcome that nobody has
+// seen yet, which began before some event.
+type slot struct {
+	value  string
+	before int // for a write that nobody has seen
+}
+
 // A state is what a tenant can be at one moment. Its slice is never written to.
 type state struct {
-	values []string    // "" is a write that nobody ever saw
-	epoch  coord.Epoch // the current one is not below
-	floor  coord.Epoch // forgotten up to here
-	holes  int         // how many unseen writes were used up
+	slots []slot
+	epoch coord.Epoch
+	floor coord.Epoch // forgotten up to here
+	holes int         // how many slots ever were writes that nobody had seen
 }
 
 func (s state) equal(o state) bool {
-	return s.epoch == o.epoch && s.floor == o.floor && s.holes == o.holes && slices.Equal(s.values, o.values)
+	return s.epoch == o.epoch && s.floor == o.floor && s.holes == o.holes && slices.Equal(s.slots, o.slots)
 }
 
 // hash needs to tell apart what a search often meets, and no more.
 func (s state) hash() uint64 {
-	h := uint64(s.epoch)<<32 ^ uint64(len(s.values))<<8 ^ uint64(s.holes)
-	if n := len(s.values); n > 0 {
-		h ^= maphash.String(hashSeed, s.values[n-1])
+	h := uint64(s.epoch)<<32 ^ uint64(len(s.slots))<<8 ^ uint64(s.holes)
+	if n := len(s.slots); n > 0 {
+		h ^= maphash.String(hashSeed, s.slots[n-1].value)
 	}
 	return h
 }
 
 var hashSeed = maphash.MakeSeed()
 
-// step returns every state that a call can leave behind, none if it cannot have
-// answered like this.
-func (m *model) step(s state, o *modelOp) []any {
+func (s state) first(n int) state {
+	s.slots = s.slots[:n:n]
+	return s
+}
+
+func (s state) with(one slot) state {
+	s.slots = append(s.slots[:len(s.slots):len(s.slots)], one)
+	return s
+}
+
+// step returns every state that an acknowledged call can leave behind, none if it cannot
+// have been answered like this.
+func (m *model) step(s state, o *operation) []any {
+	if o.Epoch < s.epoch {
+		return nil // an epoch that is over answers nothing
+	}
 	var next []state
-	switch {
-	case o.Call == Forget:
-		next = s.forget(o)
-	case !o.ok():
-		next = m.unknownWrite(s, o)
-	case o.Epoch < s.epoch:
-		// An epoch that is over answers nothing.
-	default:
-		for _, base := range m.at(s, o.Epoch) {
-			next = append(next, m.answer(base, o)...)
+	if o.Call == Forget {
+		next = []state{{epoch: o.Epoch + 1, floor: o.Epoch, holes: s.holes}}
+	} else {
+		for _, base := range m.bases(s, o) {
+			next = append(next, m.answer(base, o, base.epoch != o.Epoch)...)
 		}
 	}
 	states := make([]any, len(next))
 	for i, n := range next {
+		n.epoch = max(n.epoch, o.Epoch)
 		states[i] = n
 	}
 	return states
 }
 
-// at returns what the tenant can be at an epoch: itself, or, after a change of owners, any
-// beginning of its log that the copies allow.
-func (m *model) at(s state, epoch coord.Epoch) []state {
-	if epoch == s.epoch {
-		return []state{s}
-	}
-	var all []state
-	for n := len(s.values); n >= m.kept(s); n-- {
-		cut := s
-		cut.values, cut.epoch = s.values[:n], epoch
-		all = append(all, cut)
+// bases are what the tenant can have been when its present owner opened it, before
+// the copies are looked at: what it was, or nothing, if somebody may have made it
+// forgotten since.
+func (m *model) bases(s state, o *operation) []state {
+	all := []state{s}
+	if o.Epoch > s.epoch && slices.ContainsFunc(m.forgets, func(began int) bool { return began < o.ended }) {
+		all = append(all, state{epoch: o.Epoch - 1, floor: o.Epoch - 1, holes: s.holes})
 	}
 	return all
 }
 
 // kept is how much of the log no change of owners can lose.
 func (m *model) kept(s state) int {
-	for n := len(s.values); n > 0; n-- {
-		for _, epoch := range m.keep[s.values[n-1]] {
+	for n := len(s.slots); n > 0; n-- {
+		for _, epoch := range m.keep[s.slots[n-1].value] {
 			if epoch <= s.epoch && epoch > s.floor {
 				return n
 			}
@@ -80,88 +92,100 @@ func (m *model) kept(s state) int {
 	return 0
 }
 
-// answer checks an acknowledged call against the one log that it was answered from.
-func (m *model) answer(s state, o *modelOp) []state {
+// answer checks an acknowledged call against one log. Moved says that the owner has changed, so
+// that the log may have lost its end.
+func (m *model) answer(s state, o *operation, moved bool) []state {
+	least := len(s.slots)
+	if moved {
+		least = m.kept(s)
+	}
 	switch o.Call {
 	case Read:
-		if slices.Equal(s.values, o.Values) {
-			return []state{s}
-		}
+		return m.read(s, o, least)
 	case Get:
-		n := len(s.values)
-		if n == 0 && len(o.Values) == 0 || n > 0 && len(o.Values) == 1 && s.values[n-1] == o.Values[0] {
-			return []state{s}
-		}
+		return m.get(s, o, least)
 	case Set:
-		return []state{s.with(o.value)}
-	case Append:
-		if i := slices.Index(s.values, o.value); i >= 0 {
-			if o.Position == 0 || o.Position == uint64(i+1) {
-				return []state{s} // a retry
-			}
+		// What was lost before it may look as if it could come back; only a read can tell.
+		return []state{s.with(slot{value: o.value})}
+	default:
+		return m.append(s, o, least)
+	}
+}
+
+// fits reports whether a slot can hold a value.
+func (m *model) fits(one slot, value string) bool {
+	return one.value == value || one.value == "" && m.possible(value, one.before)
+}
+
+// read wants the log to begin like the answer, at least as far as it cannot have been lost, and
+// the rest to be possible.
+func (m *model) read(s state, o *operation, least int) []state {
+	same := 0
+	for same < min(len(s.slots), len(o.Values)) && m.fits(s.slots[same], o.Values[same]) {
+		same++
+	}
+	if same < least {
+		return nil
+	}
+	next := s
+	next.slots = make([]slot, len(o.Values))
+	for i, v := range o.Values {
+		if i >= same && !m.possible(v, o.ended) {
 			return nil
 		}
-		place := len(s.values)
-		if o.Position > 0 {
-			place = int(o.Position) - 1
+		next.slots[i].value = v
+	}
+	return []state{next}
+}
+
+// get is answered with the end of what was written.
+func (m *model) get(s state, o *operation, least int) []state {
+	if len(o.Values) == 0 {
+		if least == 0 {
+			return []state{s.first(0)}
 		}
-		return s.place(o, place)
+		return nil
+	}
+	v := o.Values[0]
+	for n := len(s.slots); n >= max(least, 1); n-- {
+		if s.slots[n-1].value == v {
+			return []state{s.first(n)}
+		}
+	}
+	// Once it was overwritten or lost, it was written already.
+	if !slices.Contains(s.slots, slot{value: v}) && m.possible(v, o.ended) {
+		return []state{s.with(slot{value: v})}
 	}
 	return nil
 }
 
-func (s state) with(value string) state {
-	s.values = append(s.values[:len(s.values):len(s.values)], value)
-	return s
-}
-
-// place appends a value so that it comes to stand in a place. What is missing before it must
-// be writes that nobody saw.
-func (s state) place(o *modelOp, place int) []state {
-	missing := place - len(s.values)
-	if missing < 0 || missing > 0 && s.holes+missing > o.holes {
+// append wants the value in its place: there before, from a try of unknown outcome, or new,
+// after what is left of the log and after writes that nobody has seen.
+func (m *model) append(s state, o *operation, least int) []state {
+	place := int(o.Position) - 1
+	var next []state
+	if i := slices.Index(s.slots, slot{value: o.value}); i >= 0 && i != place && i < least {
 		return nil
 	}
-	s.holes += missing
-	for range missing {
-		s = s.with("")
-	}
-	return []state{s.with(o.value)}
-}
-
-// unknownWrite is a write of which nobody was told whether it took effect, but whose
-// value was seen. It may have come after a change of owners that nothing else shows.
-func (m *model) unknownWrite(s state, o *modelOp) []state {
-	var next []state
-	there := !m.register && slices.Contains(s.values, o.value)
-	if there || !o.surely {
-		next = append(next, s) // it changed nothing
-	}
-	if m.register {
-		for _, base := range slices.Concat([]state{s}, m.at(s, s.epoch+1)) {
-			next = append(next, base.with(o.value))
+	if place < len(s.slots) && m.fits(s.slots[place], o.value) {
+		found := s
+		found.slots = slices.Clone(s.slots)
+		found.slots[place] = slot{value: o.value}
+		for n := max(least, place+1); n <= len(s.slots); n++ {
+			next = append(next, found.first(n))
 		}
-		return next
 	}
-	for place := range o.places {
-		if !there && place >= len(s.values) {
-			next = append(next, s.place(o, place)...)
+	for n := least; n <= min(place, len(s.slots)); n++ {
+		missing := place - n
+		if s.holes+missing > m.unseen(o.ended) || slices.Contains(s.slots[:n], slot{value: o.value}) {
+			continue
 		}
-		if cut := s; place < len(s.values) && place >= m.kept(s) && !slices.Contains(s.values[:place], o.value) {
-			cut.values, cut.epoch = s.values[:place], s.epoch+1
-			next = append(next, cut.with(o.value))
+		fresh := s.first(n)
+		fresh.holes += missing
+		for range missing {
+			fresh = fresh.with(slot{before: o.ended})
 		}
+		next = append(next, fresh.with(slot{value: o.value}))
 	}
 	return next
-}
-
-// forget empties the log of every epoch up to the floor.
-func (s state) forget(o *modelOp) []state {
-	switch {
-	case !o.ok():
-		return []state{s, {epoch: s.epoch + 1, floor: s.epoch, holes: s.holes}}
-	case o.Epoch < s.epoch:
-		return nil
-	}
-	return []state{{epoch: o.Epoch + 1, floor: o.Epoch, holes: s.holes}}
 }

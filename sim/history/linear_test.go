@@ -78,6 +78,14 @@ func TestLinearizable(t *testing.T) {
 		{"LogRetryAnswersAnother", log, func(s *script) { s.append(1, 1, "a"); s.append(1, 2, "b"); s.append(1, 3, "a") }},
 		{"LogKeptAcrossForget", log, func(s *script) { s.append(1, 1, "a"); s.call(history.Forget, 1); s.append(2, 2, "b") }},
 		{"LogStaleRead", log, func(s *script) { s.append(1, 1, "a"); s.read(1) }},
+		{"LogStaleReadOfUntoldPosition", log, func(s *script) { s.append(1, 0, "a"); s.read(1); s.read(1, "a") }},
+		{"LogOfUntoldPositions", "", func(s *script) {
+			s.append(1, 0, "a")
+			s.append(1, 0, "b")
+			s.read(1, "a", "b")
+			s.append(2, 0, "c")
+			s.read(2, "a", "c")
+		}},
 		{"LogReadWhileWritten", "", func(s *script) {
 			a := s.begin(history.Append, "a")
 			s.read(1)
@@ -99,6 +107,12 @@ func TestLinearizable(t *testing.T) {
 			s.set(1, "x")
 			s.ends(s.begin(history.Set, "u"), history.Unknown)
 			s.get(1, "x")
+			s.get(1, "u")
+		}},
+		{"RegisterUnknownIsLostAndComes", register, func(s *script) {
+			s.ends(s.begin(history.Set, "u"), history.Unknown)
+			s.get(1, "u")
+			s.set(1, "x")
 			s.get(1, "u")
 		}},
 		{"RegisterUnknownGoesBack", register, func(s *script) {

@@ -42,6 +42,7 @@ const (
 	timeWidth   = 1100
 	rowHeight   = 13
 	epochWidth  = 7 // of one digit
+	letterWidth = 5 // of the labels of faults
 	shortOutage = time.Second
 	colours     = 8
 	maxTicks    = 12
@@ -164,10 +165,10 @@ func (d *drawing) drawFaults(s scale) int {
 			free = append(free, 0)
 		}
 		b := s.bar(e.At, to)
-		// A label may need more room than the fault took.
-		free[lane] = max(to, e.At+time.Duration(float64(s.end)*150/timeWidth))
 		b.Y = d.FaultsTop + lane*rowHeight
 		b.Label = strings.TrimSpace(e.Text + " " + e.Replica)
+		// The label may need more room than the fault took.
+		free[lane] = max(to, e.At+time.Duration(float64(s.end)/timeWidth*float64(letterWidth*(len(b.Label)+2))))
 		b.Title = fmt.Sprintf("%s, from %v to %v", b.Label, e.At.Round(time.Millisecond), to.Round(time.Millisecond))
 		d.Faults = append(d.Faults, b)
 	}

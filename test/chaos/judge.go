@@ -77,6 +77,9 @@ func (c *client) pages(ctx context.Context, key coord.Key) history.Event {
 // judge checks the history and writes what the run leaves.
 func (r *run) judge() error {
 	h := r.record.History()
+	if err := r.file("history.jsonl", h.Write); err != nil {
+		return err
+	}
 	fmt.Printf("  checking %d events\n", len(h))
 	violations := history.Check(h)
 	v := verdict{
@@ -131,7 +134,6 @@ func (r *run) complaints(v verdict) []string {
 
 func (r *run) leave(v verdict, h history.History, violations []history.Violation) error {
 	return errors.Join(
-		r.file("history.jsonl", h.Write),
 		r.file("verdict.json", func(w io.Writer) error {
 			encoder := json.NewEncoder(w)
 			encoder.SetIndent("", "  ")
@@ -183,4 +185,26 @@ func (v verdict) print(w io.Writer) {
 		}
 		fmt.Fprintln(w, "  "+text)
 	}
+}
+
+// checkFile judges a history that an earlier run left.
+func checkFile(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h, err := history.Parse(f)
+	if err != nil {
+		return err
+	}
+	violations := history.Check(h)
+	for _, v := range violations {
+		fmt.Println(v)
+	}
+	fmt.Printf("%d events, %d violations\n", len(h), len(violations))
+	if len(violations) > 0 {
+		return errViolations
+	}
+	return nil
 }

@@ -12,6 +12,8 @@
 // ends and removes all of it. That needs root. The same seed makes the same plan; what
 // the machine makes of the plan differs from run to run.
 //
+// With the arguments "check" and a history.jsonl it only judges a history again.
+//
 // Not among the faults: steps of the wall clock. Linux has no namespace for it, and a run
 // must not step the clock of the machine.
 package main
@@ -84,6 +86,8 @@ func dispatch(ctx context.Context, args []string) error {
 			return inside(ctx, args[1])
 		case "member":
 			return runMember(args[1])
+		case "check":
+			return checkFile(args[1])
 		}
 	}
 	if len(args) == 3 && args[0] == "relay" {
@@ -185,7 +189,7 @@ func isolated(ctx context.Context, one setup) error {
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
-		Pdeathsig:  syscall.SIGKILL,
+		Pdeathsig:  syscall.SIGTERM, // it undoes its faults: processes that wait for a frozen disk could not even be killed
 	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopGrace
