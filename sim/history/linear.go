@@ -22,15 +22,13 @@ func (t *tenantHistory) checkLinearizable(what Invariant) []Violation {
 		// The indexes are all different, so no two calls touch by accident.
 		ops[i] = porcupine.Operation{ClientId: o.Client, Input: o, Call: int64(o.began), Return: int64(o.ended)}
 	}
-	model := porcupine.NondeterministicModel{
-		Init: func() []any { return []any{state{}} },
-		Step: func(s, input, _ any) []any { return m.step(s.(state), input.(*operation)) },
-		Equal: func(a, b any) bool {
-			return a.(state).equal(b.(state))
-		},
-		Hash: func(s any) uint64 { return s.(state).hash() },
+	model := porcupine.Model{
+		Init:  func() any { return state{} },
+		Step:  func(s, input, _ any) (bool, any) { return m.step(s.(state), input.(*operation)) },
+		Equal: func(a, b any) bool { return a.(state).equal(b.(state)) },
+		Hash:  func(s any) uint64 { return s.(state).hash() },
 	}
-	result, info := porcupine.CheckOperationsVerbose(model.ToModel(), ops, linearTimeout)
+	result, info := porcupine.CheckOperationsVerbose(model, ops, linearTimeout)
 	if result == porcupine.Ok {
 		return nil
 	}

@@ -8,22 +8,25 @@ import (
 )
 
 // A slot is one place of a log: a value, or a write of unknown outcome that nobody has
-// seen yet, which began before some event.
+// seen there yet, which began before some event. One with both may be either.
 type slot struct {
 	value  string
-	before int // for a write that nobody has seen
+	before int // 0 if it is the value
 }
 
-// A state is what a tenant can be at one moment. Its slice is never written to.
+// A state is what a tenant can be at one moment: its log is slots, or any beginning of them that
+// has at least the first sure ones. So one state stands for all that a change of owners can have
+// left, and each call narrows it down. The slice is never written to.
 type state struct {
 	slots []slot
+	sure  int
 	epoch coord.Epoch
-	floor coord.Epoch // forgotten up to here
-	holes int         // how many slots ever were writes that nobody had seen
+	floor coord.Epoch // perhaps forgotten up to here
+	holes int         // how many slots ever came to be although nobody had seen a write for them
 }
 
 func (s state) equal(o state) bool {
-	return s.epoch == o.epoch && s.floor == o.floor && s.holes == o.holes && slices.Equal(s.slots, o.slots)
+	return s.sure == o.sure && s.epoch == o.epoch && s.floor == o.floor && s.holes == o.holes && slices.Equal(s.slots, o.slots)
 }
 
 // hash needs to tell apart what a search often meets, and no more.
@@ -37,52 +40,46 @@ func (s state) hash() uint64 {
 
 var hashSeed = maphash.MakeSeed()
 
-func (s state) first(n int) state {
-	s.slots = s.slots[:n:n]
-	return s
-}
-
-func (s state) with(one slot) state {
-	s.slots = append(s.slots[:len(s.slots):len(s.slots)], one)
-	return s
-}
-
-// step returns every state that an acknowledged call can leave behind, none if it cannot
-// have been answered like this.
-func (m *model) step(s state, o *operation) []any {
+// step returns what an acknowledged call leaves behind, or false if it cannot have been
+// answered like this.
+func (m *model) step(s state, o *operation) (bool, state) {
 	if o.Epoch < s.epoch {
-		return nil // an epoch that is over answers nothing
+		return false, s // an epoch that is over answers nothing
 	}
-	var next []state
-	if o.Call == Forget {
-		next = []state{{epoch: o.Epoch + 1, floor: o.Epoch, holes: s.holes}}
-	} else {
-		for _, base := range m.bases(s, o) {
-			next = append(next, m.answer(base, o, base.epoch != o.Epoch)...)
-		}
+	if o.Epoch > s.epoch {
+		s = m.moved(s, o)
 	}
-	states := make([]any, len(next))
-	for i, n := range next {
-		n.epoch = max(n.epoch, o.Epoch)
-		states[i] = n
+	switch o.Call {
+	case Forget:
+		return true, state{epoch: o.Epoch + 1, floor: o.Epoch, holes: s.holes}
+	case Read:
+		return m.read(s, o)
+	case Get:
+		return m.get(s, o)
+	case Set:
+		// What was lost before it may look as if it could come back; only a get can tell.
+		s.slots = append(slices.Clip(s.slots), slot{value: o.value})
+		s.sure = len(s.slots)
+		return true, s
+	default:
+		return m.append(s, o)
 	}
-	return states
 }
 
-// bases are what the tenant can have been when its present owner opened it, before
-// the copies are looked at: what it was, or nothing, if somebody may have made it
-// forgotten since.
-func (m *model) bases(s state, o *operation) []state {
-	all := []state{s}
-	if o.Epoch > s.epoch && slices.ContainsFunc(m.forgets, func(began int) bool { return began < o.ended }) {
-		all = append(all, state{epoch: o.Epoch - 1, floor: o.Epoch - 1, holes: s.holes})
+// moved changes the owner, which can lose what no copy has, or everything if somebody
+// may have made the tenant forgotten.
+func (m *model) moved(s state, o *operation) state {
+	s.sure = m.kept(s)
+	if slices.ContainsFunc(m.forgets, func(began int) bool { return began < o.ended }) {
+		s.sure, s.floor = 0, o.Epoch-1
 	}
-	return all
+	s.epoch = o.Epoch
+	return s
 }
 
 // kept is how much of the log no change of owners can lose.
 func (m *model) kept(s state) int {
-	for n := len(s.slots); n > 0; n-- {
+	for n := s.sure; n > 0; n-- {
 		for _, epoch := range m.keep[s.slots[n-1].value] {
 			if epoch <= s.epoch && epoch > s.floor {
 				return n
@@ -92,100 +89,86 @@ func (m *model) kept(s state) int {
 	return 0
 }
 
-// answer checks an acknowledged call against one log. Moved says that the owner has changed, so
-// that the log may have lost its end.
-func (m *model) answer(s state, o *operation, moved bool) []state {
-	least := len(s.slots)
-	if moved {
-		least = m.kept(s)
-	}
-	switch o.Call {
-	case Read:
-		return m.read(s, o, least)
-	case Get:
-		return m.get(s, o, least)
-	case Set:
-		// What was lost before it may look as if it could come back; only a read can tell.
-		return []state{s.with(slot{value: o.value})}
-	default:
-		return m.append(s, o, least)
-	}
-}
-
 // fits reports whether a slot can hold a value.
 func (m *model) fits(one slot, value string) bool {
-	return one.value == value || one.value == "" && m.possible(value, one.before)
+	return one.value == value || m.possible(value, one.before)
 }
 
-// read wants the log to begin like the answer, at least as far as it cannot have been lost, and
-// the rest to be possible.
-func (m *model) read(s state, o *operation, least int) []state {
+// read wants the log to begin like the answer, at least as far as it is sure, and the rest of the answer
+// to be possible. Then the log is known.
+func (m *model) read(s state, o *operation) (bool, state) {
 	same := 0
 	for same < min(len(s.slots), len(o.Values)) && m.fits(s.slots[same], o.Values[same]) {
 		same++
 	}
-	if same < least {
-		return nil
+	if same < s.sure {
+		return false, s
 	}
-	next := s
-	next.slots = make([]slot, len(o.Values))
+	s.slots = make([]slot, len(o.Values))
+	s.sure = len(o.Values)
 	for i, v := range o.Values {
 		if i >= same && !m.possible(v, o.ended) {
-			return nil
+			return false, s
 		}
-		next.slots[i].value = v
+		s.slots[i].value = v
 	}
-	return []state{next}
+	return true, s
 }
 
 // get is answered with the end of what was written.
-func (m *model) get(s state, o *operation, least int) []state {
+func (m *model) get(s state, o *operation) (bool, state) {
 	if len(o.Values) == 0 {
-		if least == 0 {
-			return []state{s.first(0)}
+		empty := s
+		empty.slots = nil
+		return s.sure == 0, empty
+	}
+	one := slot{value: o.Values[0]}
+	for n := len(s.slots); n >= max(s.sure, 1); n-- {
+		if s.slots[n-1] == one {
+			s.slots, s.sure = s.slots[:n], n
+			return true, s
 		}
-		return nil
 	}
-	v := o.Values[0]
-	for n := len(s.slots); n >= max(least, 1); n-- {
-		if s.slots[n-1].value == v {
-			return []state{s.first(n)}
-		}
+	// What was overwritten, or lost, was written already.
+	if slices.Contains(s.slots, one) || !m.possible(one.value, o.ended) {
+		return false, s
 	}
-	// Once it was overwritten or lost, it was written already.
-	if !slices.Contains(s.slots, slot{value: v}) && m.possible(v, o.ended) {
-		return []state{s.with(slot{value: v})}
-	}
-	return nil
+	s.slots = append(slices.Clip(s.slots), one)
+	s.sure = len(s.slots)
+	return true, s
 }
 
 // append wants the value in its place: there before, from a try of unknown outcome, or new,
 // after what is left of the log and after writes that nobody has seen.
-func (m *model) append(s state, o *operation, least int) []state {
-	place := int(o.Position) - 1
-	var next []state
-	if i := slices.Index(s.slots, slot{value: o.value}); i >= 0 && i != place && i < least {
-		return nil
+func (m *model) append(s state, o *operation) (bool, state) {
+	one, place := slot{value: o.value}, int(o.Position)-1
+	if i := slices.Index(s.slots[:s.sure], one); i >= 0 && i != place {
+		return false, s
 	}
-	if place < len(s.slots) && m.fits(s.slots[place], o.value) {
-		found := s
-		found.slots = slices.Clone(s.slots)
-		found.slots[place] = slot{value: o.value}
-		for n := max(least, place+1); n <= len(s.slots); n++ {
-			next = append(next, found.first(n))
+	found := place < len(s.slots) && m.fits(s.slots[place], o.value)
+	if !found && place < s.sure {
+		return false, s
+	}
+	unseen := m.unseen(o.ended) - s.holes
+	slots := slices.Clone(s.slots[:min(place, len(s.slots))])
+	if unseen > 0 {
+		// What may be lost may have been replaced.
+		for i := s.sure; i < len(slots); i++ {
+			slots[i].before = max(slots[i].before, o.ended)
 		}
 	}
-	for n := least; n <= min(place, len(s.slots)); n++ {
-		missing := place - n
-		if s.holes+missing > m.unseen(o.ended) || slices.Contains(s.slots[:n], slot{value: o.value}) {
-			continue
-		}
-		fresh := s.first(n)
-		fresh.holes += missing
-		for range missing {
-			fresh = fresh.with(slot{before: o.ended})
-		}
-		next = append(next, fresh.with(slot{value: o.value}))
+	missing := place - len(slots)
+	if missing > unseen {
+		return false, s
 	}
-	return next
+	for range missing {
+		slots = append(slots, slot{before: o.ended})
+	}
+	s.holes += missing
+	slots = append(slots, one)
+	if found {
+		slots = append(slots, s.slots[place+1:]...)
+	}
+	s.slots, s.sure = slots, max(s.sure, place+1)
+	return true, s
 }

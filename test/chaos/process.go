@@ -28,6 +28,7 @@ type process struct {
 	mu struct {
 		sync.Mutex
 		wanted bool
+		asked  bool      // the process that runs was told to end
 		cmd    *exec.Cmd // nil while none runs
 		exits  int       // that nobody asked for
 		last   error     // of the latest of those
@@ -53,7 +54,7 @@ func (p *process) supervise(ctx context.Context) {
 		}
 		err := p.run(ctx)
 		p.mu.Lock()
-		if p.mu.wanted && ctx.Err() == nil {
+		if !p.mu.asked && ctx.Err() == nil {
 			p.mu.exits++
 			p.mu.last = err
 		}
@@ -87,7 +88,7 @@ func (p *process) run(ctx context.Context) error {
 		p.mu.Unlock()
 		return err
 	}
-	p.mu.cmd = cmd
+	p.mu.cmd, p.mu.asked = cmd, false
 	p.mu.Unlock()
 	ended := make(chan error, 1)
 	go func() {
@@ -122,7 +123,7 @@ func (p *process) up() {
 func (p *process) down(s syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.wanted = false
+	p.mu.wanted, p.mu.asked = false, true
 	p.signalLocked(s)
 }
 
