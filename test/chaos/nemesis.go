@@ -42,7 +42,7 @@ func (n *nemesis) carryOut(ctx context.Context, f fault) {
 	if f.hits() != "etcd" && f.hits() != "copies" {
 		event.Replica = n.nodes[f.Replica].name
 	}
-	name := fmt.Sprint(event.Text, " ", event.Replica)
+	name := strings.TrimSpace(event.Text + " " + event.Replica)
 	n.record.Record(event)
 	n.note(name, 1, nil)
 	until, cancel := context.WithTimeout(ctx, f.For)

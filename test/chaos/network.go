@@ -35,13 +35,7 @@ func enter() error {
 	return nil
 }
 
-func ip(args ...string) error {
-	out, err := exec.Command("ip", args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
-	}
-	return nil
-}
+func ip(args ...string) error { return tool("ip", args...) }
 
 // A network is a hub with hosts around it. Each host has a network namespace and one
 // link; between any two of them the hub can be told to drop what passes.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -42,18 +43,28 @@ const (
 )
 
 // makeDisk mounts a file system of a fixed size from a file, so that it can be filled and
-// frozen.
+// frozen. Where there is no loop device it is one in memory, which can be filled only.
 func makeDisk(work, name string) (string, error) {
 	image, dir := filepath.Join(work, name+".img"), filepath.Join(work, name)
 	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, copiesSize), os.MkdirAll(dir, 0o755)); err != nil {
 		return "", err
 	}
-	for _, args := range [][]string{{"mkfs.ext4", "-q", "-m", "0", image}, {"mount", "-o", "loop", image, dir}} {
-		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%s: %w: %s", args[0], err, out)
-		}
+	err := errors.Join(tool("mkfs.ext4", "-q", "-m", "0", image), tool("mount", "-o", "loop", image, dir))
+	if err != nil {
+		fmt.Println("  the disk of the copies is in memory and cannot be frozen:", err)
+		err = tool("mount", "-t", "tmpfs", "-o", fmt.Sprint("size=", copiesSize), "tmpfs", dir)
+	}
+	if err != nil {
+		return "", err
 	}
 	return dir, os.Mkdir(filepath.Join(dir, bucket), 0o755)
+}
+
+func tool(name string, args ...string) error {
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, bytes.TrimSpace(out))
+	}
+	return nil
 }
 
 // A directoryStore is a directory on a disk of its own.
@@ -94,11 +105,7 @@ func (d *directoryStore) remount(n *node, options string) error {
 	if pid == 0 {
 		return nil // the next process has mounts as they were
 	}
-	out, err := exec.Command("nsenter", "-m", "-t", strconv.Itoa(pid), "mount", "-o", options, d.disk).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("mount -o %s: %w: %s", options, err, out)
-	}
-	return nil
+	return tool("nsenter", "-m", "-t", strconv.Itoa(pid), "mount", "-o", options, d.disk)
 }
 
 // An s3Store is a server on a host of its own.
