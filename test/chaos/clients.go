@@ -39,15 +39,15 @@ func (c *client) run(ctx context.Context) {
 		i := c.random.IntN(len(c.keys))
 		key := c.keys[i]
 		switch n := c.random.IntN(1000); {
-		case n < 500:
+		case n < 460:
 			c.append(ctx, key)
-		case n < 590:
+		case n < 550:
 			c.read(ctx, key)
-		case n < 730:
+		case n < 680:
 			c.set(ctx, key)
-		case n < 880:
+		case n < 820:
 			c.get(ctx, key)
-		case n < 930:
+		case n < 870:
 			c.plain(ctx, history.Snapshot, key, http.MethodPost, "/snapshot")
 		case n < 995:
 			c.plain(ctx, history.Handoff, key, http.MethodPost, "/handoff")

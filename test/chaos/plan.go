@@ -105,7 +105,7 @@ func plan(seed uint64, duration time.Duration) []fault {
 	}
 	var faults []fault
 	busy := make(map[string]time.Duration)
-	for at := firstFault; at < duration; at += time.Second + time.Duration(random.Int64N(int64(4*time.Second))) {
+	for at := firstFault; at < duration; at += 2*time.Second + time.Duration(random.Int64N(int64(5*time.Second))) {
 		n := random.IntN(total)
 		var d dose
 		for _, d = range doses {
