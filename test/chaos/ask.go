@@ -59,12 +59,15 @@ func (f *fleet) ask(ctx context.Context, n *node, method, path string, body any)
 
 func (a answer) ok() bool { return a.status >= 200 && a.status < 300 }
 
-// harmless are the codes of refusals that are documented to have changed nothing. The checks hold
-// the product to it: what was refused with one of them must never be read.
-var harmless = map[coord.Code]bool{
-	coord.CodeFenced: true, coord.CodeDraining: true, coord.CodeLeaseHeld: true, coord.CodeLedgerFull: true,
-	coord.CodeLedgerBusy: true, coord.CodeAtCapacity: true, coord.CodeTenantUnknown: true,
-	"OWNER_UNREACHABLE": true, "TENANT_NOT_OPEN": true, "SQL_FAILED": true,
+// harmless reports whether a code is documented to mean that nothing was changed. The checks
+// hold the product to it: what was refused like this must never be read.
+func harmless(code coord.Code) bool {
+	switch code {
+	case coord.CodeFenced, coord.CodeDraining, coord.CodeLeaseHeld, coord.CodeLedgerFull, coord.CodeLedgerBusy, coord.CodeAtCapacity,
+		coord.CodeTenantUnknown, "OWNER_UNREACHABLE", "TENANT_NOT_OPEN", "SQL_FAILED":
+		return true
+	}
+	return false
 }
 
 // outcome is what a client knows after an answer, or after none.
@@ -80,7 +83,7 @@ func outcome(a answer, err error) history.Event {
 		return history.Event{Outcome: history.Unknown, Code: fmt.Sprintf("STATUS_%d", a.status)}
 	}
 	e := history.Event{Outcome: history.Unknown, Code: string(problem.Code)}
-	if harmless[problem.Code] {
+	if harmless(problem.Code) {
 		e.Outcome = history.Failed
 	}
 	return e

@@ -42,17 +42,17 @@ func (c *client) run(ctx context.Context) {
 		case n < 460:
 			c.append(ctx, key)
 		case n < 550:
-			c.read(ctx, key)
+			c.read(key)
 		case n < 680:
-			c.set(ctx, key)
+			c.set(key)
 		case n < 820:
-			c.get(ctx, key)
+			c.get(key)
 		case n < 870:
-			c.plain(ctx, history.Snapshot, key, http.MethodPost, "/snapshot")
+			c.plain(history.Snapshot, key, http.MethodPost, "/snapshot")
 		case n < 995:
-			c.plain(ctx, history.Handoff, key, http.MethodPost, "/handoff")
+			c.plain(history.Handoff, key, http.MethodPost, "/handoff")
 		case i%forgetful == 0:
-			c.plain(ctx, history.Forget, key, http.MethodDelete, "")
+			c.plain(history.Forget, key, http.MethodDelete, "")
 		}
 		sleep(ctx, time.Duration(c.random.Int64N(int64(2*thinkTime))))
 	}
@@ -76,7 +76,7 @@ func (c *client) call(call history.Call, key coord.Key, value, method, suffix st
 	return e.Outcome
 }
 
-func (c *client) plain(_ context.Context, call history.Call, key coord.Key, method, suffix string) {
+func (c *client) plain(call history.Call, key coord.Key, method, suffix string) {
 	c.call(call, key, "", method, suffix, nil, nil)
 }
 
@@ -108,7 +108,7 @@ const (
 	readLog       = "SELECT idem_key FROM events ORDER BY seq"
 )
 
-func (c *client) set(_ context.Context, key coord.Key) {
+func (c *client) set(key coord.Key) {
 	c.count++
 	value := fmt.Sprintf("r%d-%d", c.number, c.count)
 	c.call(history.Set, key, value, http.MethodPost, "/exec", map[string]any{"statements": []any{
@@ -117,11 +117,11 @@ func (c *client) set(_ context.Context, key coord.Key) {
 	}}, nil)
 }
 
-func (c *client) get(_ context.Context, key coord.Key) {
+func (c *client) get(key coord.Key) {
 	c.call(history.Get, key, "", http.MethodPost, "/query", map[string]any{"sql": readRegister}, column)
 }
 
-func (c *client) read(_ context.Context, key coord.Key) {
+func (c *client) read(key coord.Key) {
 	c.call(history.Read, key, "", http.MethodPost, "/query", map[string]any{"sql": readLog}, column)
 }
 
