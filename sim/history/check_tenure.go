@@ -20,7 +20,11 @@ func (t *tenantHistory) checkTenure() []Violation {
 			all = append(all, t.violation(ProvableTenure, o.Event, []Event{grant.Event, o.Event}, "acknowledged by %s, and epoch %d is %s's", o.Replica, o.Epoch, grant.Replica))
 		}
 		over := func(e seen) bool {
-			return e.index < o.began && (e.Kind == Grant && e.Epoch > o.Epoch || e.Kind == End && e.Epoch == o.Epoch)
+			if e.Kind == End {
+				// A tenure that nobody has followed may still be given back, with nothing left to copy.
+				return e.index < o.began && e.Epoch == o.Epoch && o.Call != Handoff
+			}
+			return e.index < o.began && e.Epoch > o.Epoch
 		}
 		for _, events := range [][]seen{t.grants, t.ends} {
 			if i := slices.IndexFunc(events, over); i >= 0 {

@@ -44,6 +44,21 @@ func TestCheck(t *testing.T) {
 		}},
 		{"AcknowledgedAfterTheEnd", history.ProvableTenure, func(s *script) { s.grant(1, "A"); s.end(1, false); s.append(1, 1, "a") }},
 		{"AcknowledgedBeforeTheEnd", "", func(s *script) { s.grant(1, "A"); s.append(1, 1, "a"); s.end(1, false) }},
+		{"HandedOffAfterTheEnd", "", func(s *script) {
+			s.grant(1, "A")
+			s.append(1, 1, "a")
+			s.call(history.Snapshot, 1)
+			s.end(1, false)
+			s.call(history.Handoff, 1)
+			s.grant(2, "B")
+			s.read(2, "a")
+		}},
+		{"HandedOffAfterTheNextGrant", history.ProvableTenure, func(s *script) {
+			s.grant(1, "A")
+			s.end(1, false)
+			s.grant(2, "B")
+			s.call(history.Handoff, 1)
+		}},
 		{"AcknowledgedAtNoEpoch", history.ProvableTenure, func(s *script) { s.grant(1, "A"); s.append(2, 1, "a") }},
 		{"AcknowledgedByAnother", history.ProvableTenure, func(s *script) {
 			s.grant(1, "A")

@@ -28,7 +28,8 @@
 //     never written.
 //   - snapshot commits a copy: what was acknowledged at the same epoch before it was
 //     invoked must not be lost once it was recorded as done.
-//   - handoff ends the tenure without losing anything that was acknowledged in it.
+//   - handoff ends the tenure without losing anything that was acknowledged in it. It may be
+//     acknowledged when the lease has run out, as long as no other epoch was granted.
 //   - forget removes the tenant's past: every epoch up to the one that is returned.
 //
 // A retry is an operation of its own with the same Value. An operation whose outcome is

@@ -152,8 +152,12 @@ func (f *fleet) makeMembers() error {
 		cluster = append(cluster, h.name+"=http://"+h.address+peerPort)
 	}
 	for _, m := range f.members {
+		dir, err := memoryDisk(filepath.Join(f.setup.Work, m.name))
+		if err != nil {
+			return err
+		}
 		text, err := json.Marshal(memberConfig{
-			Name: m.name, Dir: filepath.Join(f.setup.Work, m.name), Address: m.host.address, Cluster: strings.Join(cluster, ","),
+			Name: m.name, Dir: dir, Address: m.host.address, Cluster: strings.Join(cluster, ","),
 		})
 		if err != nil {
 			return err
@@ -169,12 +173,9 @@ func (f *fleet) makeNodes() error {
 		if err != nil {
 			return err
 		}
-		n := &node{name: name, host: h, state: filepath.Join(f.setup.Work, "state-"+name), url: "http://" + h.address + replicaPort}
-		if err := os.Mkdir(n.state, 0o755); err != nil {
+		n := &node{name: name, host: h, url: "http://" + h.address + replicaPort}
+		if n.state, err = memoryDisk(filepath.Join(f.setup.Work, "state-"+name)); err != nil {
 			return err
-		}
-		if err := syscall.Mount("tmpfs", n.state, "tmpfs", 0, "size="+stateSize); err != nil {
-			return os.NewSyscallError("mount", err)
 		}
 		n.process = newProcess(name, f.log(name), func() *exec.Cmd {
 			cmd := h.command(f.setup.Replica, f.replicaArgs(n)...)

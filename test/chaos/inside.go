@@ -69,6 +69,7 @@ func (r *run) play(ctx context.Context) (err error) {
 	defer watchers.Wait()
 	defer stopWatching()
 	watchers.Go(func() { r.observer.watchEtcd(watching) })
+	watchers.Go(func() { r.observer.probe(watching) })
 	for _, n := range r.nodes {
 		watchers.Go(func() { r.observer.listen(watching, n) })
 	}
@@ -147,6 +148,8 @@ type verdict struct {
 	NotDone       []string        `json:"not_done"`       // faults that could not be done or undone
 	Unasked       map[string]int  `json:"unasked_exits"`  // of processes
 	CleanExits    int             `json:"clean_exits"`    // of three replicas, at the end
+	EtcdSilent    time.Duration   `json:"etcd_silent"`    // in nanoseconds: no member answered for longer than a second
+	EtcdLongest   time.Duration   `json:"etcd_longest"`   // the longest of those times
 	ReplicaEvents map[string]int  `json:"replica_events"` // how often replicas told of each kind
 	Codes         map[string]int  `json:"codes"`          // why calls were not acknowledged
 }

@@ -105,6 +105,7 @@ func (r *run) judge() error {
 			v.Codes[e.Code]++
 		}
 	}
+	v.EtcdSilent, v.EtcdLongest = r.observer.silence()
 	v.Complaints = r.complaints(v)
 	v.Good = len(violations) == 0 && len(v.Complaints) == 0
 	err := r.leave(v, h, violations)
@@ -168,6 +169,7 @@ func (v verdict) print(w io.Writer) {
 	fmt.Fprintf(w, "  %d faults, %d grants, %d takeovers, %d handoffs, longest outage of a tenant %v\n",
 		faults, s.Grants, s.Takeovers, s.Handoffs, s.LongestOutage.Length().Round(time.Millisecond))
 	fmt.Fprintf(w, "  %d writes acknowledged, %d of them lost in crashes as declared; %d calls refused, %d of unknown outcome\n", s.Acknowledged, s.Lost, s.Refused, s.Unknown)
+	fmt.Fprintf(w, "  etcd as a whole did not answer for %v, and for %v at a time\n", v.EtcdSilent.Round(time.Second), v.EtcdLongest.Round(time.Second))
 	fmt.Fprintf(w, "  at the end %d of 3 replicas handed off every tenant\n", v.CleanExits)
 	for _, text := range v.Complaints {
 		fmt.Fprintf(w, "  BAD: %s\n", text)

@@ -28,7 +28,7 @@ func runMember(text string) error {
 	client, peer := url.URL{Scheme: "http", Host: m.Address + clientPort}, url.URL{Scheme: "http", Host: m.Address + peerPort}
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
-	cfg.LogLevel, cfg.UnsafeNoFsync = "error", true
+	cfg.LogLevel, cfg.UnsafeNoFsync = "warn", true
 	etcd, err := embed.StartEtcd(cfg)
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ type copyStore interface {
 
 const (
 	copiesSize = 2 << 30 // of the disk of the copies
-	stateSize  = "1g"    // of each replica's, in memory
+	memorySize = "1g"    // of each replica's and each etcd member's, in memory
 	s3Port     = ":7070"
 	bucket     = "copies"
 
@@ -58,6 +58,15 @@ func makeDisk(work, name string) (string, error) {
 		return "", err
 	}
 	return dir, os.Mkdir(filepath.Join(dir, bucket), 0o755)
+}
+
+// memoryDisk mounts a file system of a fixed size that no other load on the machine can slow
+// down.
+func memoryDisk(dir string) (string, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	return dir, tool("mount", "-t", "tmpfs", "-o", "size="+memorySize, "tmpfs", dir)
 }
 
 func tool(name string, args ...string) error {

@@ -13,6 +13,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/sim/history"
@@ -35,10 +36,12 @@ type observer struct {
 	seen  int64                  // revision up to which etcd's changes are recorded
 	held  map[string]coord.Epoch // by tenant
 	tales map[string]int         // how often replicas told of each kind of event
+
+	silent, longest time.Duration // of etcd as a whole
 }
 
 func newObserver(f *fleet) (*observer, error) {
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: f.endpoints(), DialTimeout: 2 * time.Second})
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: f.endpoints(), DialTimeout: 2 * time.Second, Logger: zap.NewNop()})
 	if err != nil {
 		return nil, err
 	}
@@ -161,4 +164,33 @@ func (o *observer) told() map[string]int {
 		all[kind] = n
 	}
 	return all
+}
+
+// probe asks etcd all the time, and adds up how long it answered nobody: no replica can do
+// better meanwhile.
+func (o *observer) probe(ctx context.Context) {
+	since := time.Now()
+	for sleep(ctx, 200*time.Millisecond) {
+		asking, cancel := context.WithTimeout(ctx, time.Second)
+		_, err := o.etcd.Get(asking, "/probe")
+		cancel()
+		now := time.Now()
+		if gap := now.Sub(since); gap > time.Second {
+			o.mu.Lock()
+			if err == nil {
+				o.silent += gap
+			}
+			o.longest = max(o.longest, gap)
+			o.mu.Unlock()
+		}
+		if err == nil {
+			since = now
+		}
+	}
+}
+
+func (o *observer) silence() (total, longest time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.silent, o.longest
 }
