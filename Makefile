@@ -45,6 +45,14 @@ lint:
 demo: $(BIN)
 	$(GO) run ./test/demo -replica ./$(BIN)
 
+## chaos: real processes under faults for DURATION, on a directory and on S3 (STORE=…), judged by what clients saw; needs root
+DURATION ?= 10m
+SEED ?= 1
+STORE ?= both
+.PHONY: chaos
+chaos:
+	$(GO) run ./test/chaos -duration $(DURATION) -seed $(SEED) -store $(STORE) $(CHAOSFLAGS)
+
 ## bench: what it costs, against named references; a table and bench.json
 .PHONY: bench
 bench:

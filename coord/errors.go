@@ -68,7 +68,8 @@ const (
 	CodeLedgerBusy Code = "LEDGER_BUSY"
 	// CodeLedgerFull is returned when the ledger cannot grow: the disk is full, or the
 	// ledger has reached its size limit. The transaction is gone, nothing that was
-	// there is, and reads go on.
+	// there is, and reads go on. An open or a copy that found no room on the
+	// replica's disk fails with it too, and has changed nothing.
 	CodeLedgerFull Code = "LEDGER_FULL"
 	// CodeLedgerGone is returned when the local file of an open ledger is not there any
 	// more, or is another one: somebody else deleted or replaced it. The tenure ends, and

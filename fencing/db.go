@@ -122,7 +122,7 @@ func OpenDatabase(ctx context.Context, path string, gate Gate, opts *DatabaseOpt
 		d.file, err = identityOf(d.path)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open database: %w", exhausted(err)), closeAll(d.mu.idle))
+		return nil, errors.Join(lacking(fmt.Errorf("open database: %w", err)), closeAll(d.mu.idle))
 	}
 	return d, nil
 }

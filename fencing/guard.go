@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 
 	"github.com/mattn/go-sqlite3"
 
@@ -83,6 +84,19 @@ func full(cause error) error {
 		Code: coord.CodeLedgerFull, Detail: "the write was rolled back", Err: cause,
 		Hint: "free space on the disk, or raise the size limit",
 	}
+}
+
+// lacking gives a failure for want of disk or of descriptors its code.
+func lacking(err error) error { return exhausted(noRoom(err)) }
+
+// noRoom gives a failure for want of room on the disk its code, where no transaction was at
+// stake.
+func noRoom(err error) error {
+	var e sqlite3.Error
+	if isFull(err) || errors.Is(err, syscall.ENOSPC) || errors.As(err, &e) && e.SystemErrno == syscall.ENOSPC {
+		return &coord.Error{Code: coord.CodeLedgerFull, Err: err, Hint: "free space on the disk"}
+	}
+	return err
 }
 
 // maxValue is the most bytes that SQLite takes as one value. The driver counts in 32

@@ -33,7 +33,8 @@ const (
 //
 // Writers go on meanwhile; the image is of one moment, so constant writes do not
 // make it start again. It needs no lease and passes no gate: the
-// caller proves the lease when the image is used. Image fails if destPath exists, and
+// caller proves the lease when the image is used. Image fails if destPath exists, with
+// [coord.CodeLedgerFull] if the disk has no room for it, and
 // leaves no file behind when it fails. Closing the database ends it.
 func (d *Database) Image(ctx context.Context, destPath string) error {
 	if !d.hold() {
@@ -42,7 +43,7 @@ func (d *Database) Image(ctx context.Context, destPath string) error {
 	defer d.held.Done()
 	f, err := os.OpenFile(destPath, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
-		return fmt.Errorf("image: %w", exhausted(err))
+		return lacking(fmt.Errorf("image: %w", err))
 	}
 	if err = f.Close(); err == nil {
 		err = d.copyTo(ctx, destPath)
@@ -54,7 +55,7 @@ func (d *Database) Image(ctx context.Context, destPath string) error {
 		err = syncFile(filepath.Dir(destPath))
 	}
 	if err != nil {
-		return fmt.Errorf("image: %w", errors.Join(exhausted(err), os.Remove(destPath)))
+		return lacking(fmt.Errorf("image: %w", errors.Join(err, os.Remove(destPath))))
 	}
 	return nil
 }

@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 
-	_ "github.com/mattn/go-sqlite3" // the driver by name
+	"github.com/mattn/go-sqlite3"
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/fencing/sqliteuri"
@@ -32,9 +33,18 @@ func Create(ctx context.Context, path string, key coord.Key) (err error) {
 		err = syncDir(filepath.Dir(path))
 	}
 	if err != nil {
-		return fmt.Errorf("create ledger: %w", errors.Join(err, remove(path)))
+		return noRoom(key, fmt.Errorf("create ledger: %w", errors.Join(err, remove(path))))
 	}
 	return nil
+}
+
+// noRoom gives a failure for want of room on the disk its code.
+func noRoom(key coord.Key, err error) error {
+	var e sqlite3.Error
+	if errors.As(err, &e) && (e.Code == sqlite3.ErrFull || e.SystemErrno == syscall.ENOSPC) {
+		return &coord.Error{Code: coord.CodeLedgerFull, Op: "create", Key: key, Err: err, Hint: "free space on the disk"}
+	}
+	return err
 }
 
 func writeSchema(ctx context.Context, path string, key coord.Key) (err error) {

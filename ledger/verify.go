@@ -100,8 +100,10 @@ func (v *verifier) translate(err error) error {
 		return invalidLedger(v.key, "the file does not hold what its schema says", err)
 	case e.Code == sqlite3.ErrNotADB:
 		return invalidLedger(v.key, "the file is not a SQLite database", err)
-	case e.Code == sqlite3.ErrIoErr && e.ExtendedCode != sqlite3.ErrIoErrShortRead, e.Code == sqlite3.ErrNomem,
-		e.Code == sqlite3.ErrCantOpen:
+	case e.Code == sqlite3.ErrIoErr && e.ExtendedCode != sqlite3.ErrIoErrShortRead,
+		e.Code == sqlite3.ErrNomem, e.Code == sqlite3.ErrCantOpen, e.Code == sqlite3.ErrFull:
+		// Of memory, descriptors or disk this host has too little. That says nothing about the
+		// file, and an older copy must not be taken for it.
 		return fmt.Errorf("verify ledger: %w", err)
 	}
 	return invalidLedger(v.key, "the file is damaged", err)

@@ -196,3 +196,20 @@ func FuzzVerify(f *testing.F) {
 		}
 	})
 }
+
+// A file that SQLite cannot open, here for its long path, is not called damaged: a restore
+// would pass over a good copy.
+func TestVerifyCannotOpen(t *testing.T) {
+	content := makeLedger(t, testKey(t), "SELECT 1")
+	dir := t.TempDir()
+	for range 4 {
+		dir = filepath.Join(dir, strings.Repeat("d", 200))
+	}
+	path := filepath.Join(dir, "verify.db")
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(path, content, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ledger.Verify(bg, path, testKey(t)); err == nil || errors.Is(err, coord.CodeLedgerInvalid) {
+		t.Errorf("got %v, want an error that does not blame the file", err)
+	}
+}

@@ -136,6 +136,7 @@ func (h *Handle) publish(ctx context.Context, force bool) (copystore.Manifest, e
 		Prove:    h.lease.Check,
 		Progress: h.follow("upload"),
 	})
+	err = noRoom(h.key, err)
 	switch {
 	case errors.Is(err, copystore.ErrNotNeeded):
 		c.level.reached(asked)

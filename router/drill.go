@@ -83,6 +83,7 @@ func (h *Handle) prove(ctx context.Context) {
 	if newest, _ := h.copies.newest(); errors.Is(err, coord.CodeRestoreInvalid) && newest == ref {
 		h.copies.covered.Store(uncovered)
 	}
+	err = noRoom(h.key, err)
 	h.emit(Event{Kind: EventProofFailed, From: &ref, Code: coord.CodeOf(err)})
 	h.log().Error("the newest copy could not be proved restorable", zap.Error(err))
 }

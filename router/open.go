@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"syscall"
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/fencing"
@@ -143,11 +144,22 @@ func (h *Handle) undo(opening context.Context, err error) error {
 		err = &coord.Error{Code: coord.CodeLeaseLost, Op: "open", Key: h.key, Err: err}
 	case opening.Err() != nil:
 		err = &coord.Error{Code: coord.CodeRouterClosed, Key: h.key, Err: err}
+	default:
+		err = noRoom(h.key, err)
 	}
 	if !errors.Is(err, coord.CodeLeaseLost) {
 		released := h.release(context.Background())
 		h.emit(Event{Kind: EventReleased, Code: coord.CodeOf(released)})
 	}
 	close(h.gone)
+	return err
+}
+
+// noRoom gives a failure for want of room on this replica's disk its code: somebody
+// must act, and another replica may have room.
+func noRoom(key coord.Key, err error) error {
+	if coord.CodeOf(err) == "" && errors.Is(err, syscall.ENOSPC) {
+		return &coord.Error{Code: coord.CodeLedgerFull, Key: key, Err: err, Hint: "free space on the disk"}
+	}
 	return err
 }

@@ -27,6 +27,7 @@ var mayImport = map[string][]string{
 	"copystore/memstore":           {"coord", "copystore"},
 	"copystore/blobstore":          {"coord", "copystore"},
 	"router":                       {"coord", "fencing", "ledger", "copystore"},
+	"sim/history":                  {"coord"},
 	"sim/model":                    {},
 	"cmd/replica/internal/access":  {"coord"},
 	"cmd/replica/internal/httpapi": {"coord", "fencing", "ledger", "copystore", "router", "cmd/replica/internal/access"},
@@ -44,6 +45,7 @@ var knows = map[string][]string{
 	"gocloud.dev":                 {"copystore/blobstore"},
 	"github.com/aws/":             {"copystore/blobstore"},
 	"github.com/prometheus/":      {"cmd/replica/internal/httpapi"},
+	"github.com/anishathalye/":    {"sim/history"},
 	"testing":                     {"coord/coordtest", "copystore/copystoretest"},
 }
 

@@ -17,14 +17,14 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/leaseholddb/leasehold/test/gateway"
 )
 
 const (
-	gateway        = "github.com/versity/versitygw/cmd/versitygw"
-	gatewayVersion = "v1.8.0"
-	bucket         = "copies"
-	startTimeout   = 30 * time.Second
-	stopTimeout    = 10 * time.Second
+	bucket       = "copies"
+	startTimeout = 30 * time.Second
+	stopTimeout  = 10 * time.Second
 )
 
 func main() {
@@ -37,7 +37,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) (err error) {
-	binary, err := install(ctx)
+	binary, err := gateway.Install(ctx)
 	if err != nil {
 		return err
 	}
@@ -54,31 +54,12 @@ func run(ctx context.Context, args []string) (err error) {
 
 	test := exec.CommandContext(ctx, "go", append([]string{"test", "-tags", "s3", "-timeout", "20m"},
 		append(args, "./copystore/blobstore", "./copystore", "./cmd/replica")...)...)
-	test.Env = append(s.env(), "LEASEHOLD_TEST_S3=s3://"+bucket+"?endpoint=http://"+s.address)
+	test.Env = append(gateway.ClientEnv(), "LEASEHOLD_TEST_S3=s3://"+bucket+"?endpoint=http://"+s.address)
 	test.Stdout, test.Stderr = os.Stdout, os.Stderr
 	if err := test.Run(); err != nil {
-		return fmt.Errorf("tests on %s: %w", gateway, err)
+		return fmt.Errorf("tests on %s: %w", gateway.Module, err)
 	}
 	return s.checkEmpty()
-}
-
-// install puts the server into ./bin unless this version of it is there.
-func install(ctx context.Context) (string, error) {
-	bin, err := filepath.Abs("bin")
-	if err != nil {
-		return "", err
-	}
-	binary := filepath.Join(bin, "versitygw-"+gatewayVersion)
-	if _, err := os.Stat(binary); err == nil {
-		return binary, nil
-	}
-	cmd := exec.CommandContext(ctx, "go", "install", gateway+"@"+gatewayVersion)
-	cmd.Env = append(os.Environ(), "GOBIN="+bin)
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("install %s: %w", gateway, err)
-	}
-	return binary, os.Rename(filepath.Join(bin, "versitygw"), binary)
 }
 
 // A server is a running gateway to a directory.
@@ -103,8 +84,8 @@ func startServer(ctx context.Context, binary, work string) (*server, error) {
 		return nil, err
 	}
 	defer log.Close()
-	s.process = exec.Command(binary, "--port", address, "--health", "/health", "--quiet", "posix", s.data)
-	s.process.Env = append(s.env(), "ROOT_ACCESS_KEY="+accessKey, "ROOT_SECRET_KEY="+secretKey)
+	s.process = exec.Command(binary, gateway.Args(address, s.data)...)
+	s.process.Env = gateway.ServerEnv()
 	s.process.Stdout, s.process.Stderr = log, log
 	if err := s.process.Start(); err != nil {
 		return nil, err
@@ -123,14 +104,6 @@ func freeAddress() (string, error) {
 		return "", err
 	}
 	return l.Addr().String(), l.Close()
-}
-
-const accessKey, secretKey = "leasehold", "known-to-everybody-on-loopback"
-
-// env holds no configuration of the user's.
-func (s *server) env() []string {
-	return append(os.Environ(), "AWS_ACCESS_KEY_ID="+accessKey, "AWS_SECRET_ACCESS_KEY="+secretKey, "AWS_SESSION_TOKEN=",
-		"AWS_REGION=us-east-1", "AWS_PROFILE=", "AWS_CONFIG_FILE="+os.DevNull, "AWS_SHARED_CREDENTIALS_FILE="+os.DevNull)
 }
 
 func (s *server) waitHealthy(ctx context.Context) error {
