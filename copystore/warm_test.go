@@ -45,7 +45,10 @@ func TestWarmCopyDecidesNothing(t *testing.T) {
 			must(w.t, os.WriteFile(file, []byte(strings.Replace(image(w.key, []string{"a1", "a2"}), "a2", "zz", 1)), 0o600))
 		}, []string{"a1", "a2"}, 1},
 		{"the file is another", func(w *world, _ *owner, file string) {
-			must(w.t, os.Remove(file), os.WriteFile(file, []byte(image(w.key, []string{"z1", "z2"})), 0o600))
+			info, err := os.Stat(file)
+			must(w.t, err)
+			other := file + ".other"
+			must(w.t, os.WriteFile(other, []byte(image(w.key, []string{"z1", "z2"})), 0o600), os.Chtimes(other, info.ModTime(), info.ModTime()), os.Rename(other, file))
 		}, []string{"a1", "a2"}, 1},
 		{"the file is gone", func(w *world, _ *owner, file string) { must(w.t, os.Remove(file)) }, []string{"a1", "a2"}, 1},
 		{"the copy is gone", func(w *world, _ *owner, _ string) {

@@ -116,6 +116,35 @@ func TestHandoffToTwice(t *testing.T) {
 	})
 }
 
+// A planned move that failed is over: the request of its successor, which stands a moment
+// longer, does not bring it about after all.
+func TestFailedMoveIsOver(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b, k := w.router("a"), w.router("b"), key(t, 1)
+		h := a.open(k)
+		time.Sleep(2 * router.DefaultMinTenure)
+		stuck := startBusy(t, h)
+		var waiter *wait
+		err := h.HandoffTo(t.Context(), func(context.Context) (err error) {
+			waiter, err = b.successor(k)
+			time.Sleep(3 * time.Second) // so that the owner looks at requests soon after the failure
+			return err
+		})
+		wantCode(t, err, coord.CodeDrainTimeout)
+		if err := stuck.end(); err != nil {
+			t.Fatal(err)
+		}
+		for range 9 {
+			time.Sleep(time.Second)
+			mustAdd(t, h, "still here")
+		}
+		waiter.cancel()
+		<-waiter.result
+		time.Sleep(time.Hour)
+		mustAdd(t, h, "and later")
+	})
+}
+
 // A successor that dies with the tenant under way leaves it to whoever asks.
 func TestSuccessorDies(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

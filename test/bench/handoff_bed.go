@@ -153,7 +153,18 @@ func (b *handoffBed) tenant(size int) (string, error) {
 	piece := min(size/4, 900<<10)
 	filler := json.RawMessage(`"` + strings.Repeat("x", piece) + `"`)
 	for i := 0; i*piece < size; i++ {
-		if err := b.call(b.replicas[0], "POST", path+"/events", benchEvent(fmt.Sprintf("filler-%d", i), filler), nil); err != nil {
+		call := func() error {
+			return b.call(b.replicas[0], "POST", path+"/events", benchEvent(fmt.Sprintf("filler-%d", i), filler), nil)
+		}
+		err := call()
+		for range 30 { // a busy disk may keep etcd from renewing, and with it the replica from acknowledging
+			if err == nil {
+				break
+			}
+			time.Sleep(time.Second)
+			err = call()
+		}
+		if err != nil {
 			return "", err
 		}
 	}
