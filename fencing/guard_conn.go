@@ -355,6 +355,7 @@ func (c *conn) IsValid() bool {
 
 func (c *conn) tidy() {
 	for c.rows != nil {
+		c.rows.taken = true
 		_ = c.rows.close()
 	}
 	if c.tx != nil {

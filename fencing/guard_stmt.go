@@ -120,6 +120,7 @@ type rows struct {
 	columns    []string
 	claimed    bool // holds the database's writer for this
 	wrote      bool // an earlier statement of the same text has committed
+	taken      bool // closed with its connection, before its holder did
 	prev, next *rows
 	reader     reader
 }
@@ -164,8 +165,15 @@ var errRowsClosed = errors.New("fencing: the result set is closed")
 // was not read to its end commits here, and that does.
 func (r *rows) Close() error {
 	c := r.c
-	if c.enter() != nil {
-		return nil // closed with its connection
+	if err := c.enter(); err != nil {
+		if !r.claimed || errors.Is(err, errInUse) {
+			return nil // closed with its connection
+		}
+		<-c.gone
+		if r.taken {
+			return err // what it wrote was rolled back
+		}
+		return nil
 	}
 	defer c.leave()
 	return c.settle(r.close())

@@ -142,12 +142,15 @@ func (l *Lease) Remaining() time.Duration {
 // [*coord.FencedError] with the reason. It costs a clock read and two atomic
 // loads, allocates nothing and blocks on nothing.
 func (l *Lease) Check() error {
+	// The clock is read after everything that may take long, and before the rest, so that
+	// the moment of the reading is the one that is proved: a pause before it makes the
+	// answer "no", a release that is begun before it does too, and a pause after it is what
+	// the checks that follow are for.
+	now := l.clock.Now()
 	if err := l.Ended(); err != nil {
 		return err
 	}
-	// The clock is read last: a pause before the reading makes the answer "no",
-	// and a pause after it is what the checks that follow are for.
-	if fence := time.Duration(l.fence.Load()); l.clock.Now() < fence {
+	if now < time.Duration(l.fence.Load()) {
 		return nil
 	}
 	return l.expired
