@@ -36,7 +36,7 @@ type Publisher struct {
 var ErrNotNeeded = errors.New("copystore: the copy is not needed")
 
 // A PublishRequest says how an image is taken and how the lease is proved. All
-// fields but Needed and Progress are required.
+// fields but Needed, Committed and Progress are required.
 type PublishRequest struct {
 	// Needed is asked once it is this publish's turn, that is after those before
 	// it have ended. Nil means always.
@@ -49,6 +49,9 @@ type PublishRequest struct {
 	TakeImage func(ctx context.Context, path string) (events int64, err error)
 	// Prove returns nil only if the lease is held at the moment of the call.
 	Prove func() error
+	// Committed, if not nil, is called once the copy is, before it is the next publish's
+	// turn, which may ask Needed.
+	Committed func()
 	// Progress, if not nil, is told how far the upload has come.
 	Progress func(Transfer)
 }
@@ -105,6 +108,9 @@ func (p *Publisher) Publish(ctx context.Context, req PublishRequest) (Manifest, 
 		return Manifest{}, fmt.Errorf("publish: after the manifest: %w", err)
 	}
 	p.commit(m)
+	if req.Committed != nil {
+		req.Committed()
+	}
 	return m, nil
 }
 

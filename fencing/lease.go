@@ -114,7 +114,7 @@ func Acquire(ctx context.Context, store coord.LeaseStore, key coord.Key, owner s
 
 // handBack gives up a grant that is of no use and says so.
 func (l *Lease) handBack(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handBackTimeout)
+	ctx, cancel := coord.WithTimeout(context.WithoutCancel(ctx), l.clock, handBackTimeout)
 	defer cancel()
 	return &coord.Error{
 		Code: coord.CodeLeaseLost, Op: "acquire", Key: l.grant.Key,

@@ -132,7 +132,8 @@ func (h *Handle) publish(ctx context.Context, force bool) (copystore.Manifest, e
 			}
 			return h.router.opts.Schema.Count(ctx, path)
 		},
-		Prove: h.lease.Check,
+		Prove:     h.lease.Check,
+		Committed: func() { c.covered.Store(commits) },
 	})
 	switch {
 	case errors.Is(err, copystore.ErrNotNeeded):
@@ -146,7 +147,6 @@ func (h *Handle) publish(ctx context.Context, force bool) (copystore.Manifest, e
 		}
 		return copystore.Manifest{}, err
 	}
-	c.covered.Store(commits)
 	if c.failing.Swap(false) {
 		h.log().Info("copies are committed again", zap.Uint64("seq", manifest.Seq))
 	}

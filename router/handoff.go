@@ -134,7 +134,7 @@ func (h *Handle) Forget(ctx context.Context) (Forgotten, error) {
 // helps nobody. After any error the tenure must end, also after an unclear one:
 // if the floor was raised, nothing written under this epoch would survive.
 func (h *Handle) forgetDurably() (done Forgotten, err error) {
-	ctx, cancel := context.WithTimeout(h.ctx, h.router.opts.StoreTimeout)
+	ctx, cancel := coord.WithTimeout(h.ctx, h.router.opts.Clock, h.router.opts.StoreTimeout)
 	defer cancel()
 	if done.Floor, err = h.lease.Forget(ctx); err != nil {
 		if errors.Is(err, coord.CodeLeaseLost) {
@@ -148,7 +148,7 @@ func (h *Handle) forgetDurably() (done Forgotten, err error) {
 
 // release tells the store, bounded, whatever has become of the caller.
 func (h *Handle) release(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.router.opts.StoreTimeout)
+	ctx, cancel := coord.WithTimeout(context.WithoutCancel(ctx), h.router.opts.Clock, h.router.opts.StoreTimeout)
 	defer cancel()
 	err := h.lease.Release(ctx)
 	if err != nil {

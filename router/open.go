@@ -30,7 +30,7 @@ func (r *Router) open(t *tenant) {
 
 // acquire touches no file: a tenant that somebody else owns is not ours to touch.
 func (r *Router) acquire(key coord.Key) (*Handle, error) {
-	ctx, cancel := context.WithTimeout(r.opening, r.opts.StoreTimeout)
+	ctx, cancel := coord.WithTimeout(r.opening, r.opts.Clock, r.opts.StoreTimeout)
 	defer cancel()
 	lease, err := fencing.Acquire(ctx, r.opts.Leases, key, r.opts.ReplicaID, r.opts.lease())
 	if err != nil {
