@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/internal/safeguards"
 )
 
 // A Publisher writes the copies of one tenure. Only a claim makes one. It is safe
@@ -179,23 +180,28 @@ func (p *Publisher) publishImage(ctx context.Context, req PublishRequest) (Manif
 		return Manifest{}, fmt.Errorf("publish: the image of %s is empty", p.tenure.Key)
 	}
 	ref, parent := p.nextCopy()
-	d, err := p.createImage(ctx, ref, f, info.Size(), req.Progress)
-	if err != nil {
-		return Manifest{}, err
-	}
-	return Manifest{
+	m := Manifest{
 		Format:   FormatVersion,
 		Key:      p.tenure.Key,
 		Epoch:    ref.Epoch,
 		Revision: p.revision,
 		Seq:      ref.Seq,
 		Owner:    p.tenure.Owner,
-		Size:     d.size,
-		SHA256:   d.sha256,
 		Time:     NewTimestamp(p.copies.clock.Wall()),
 		Events:   events,
 		Parent:   parent,
-	}, nil
+	}
+	if safeguards.Off(safeguards.ManifestLast) {
+		if err := p.manifestFirst(ctx, m, f); err != nil {
+			return Manifest{}, err
+		}
+	}
+	d, err := p.createImage(ctx, ref, f, info.Size(), req.Progress)
+	if err != nil {
+		return Manifest{}, err
+	}
+	m.Size, m.SHA256 = d.size, d.sha256
+	return m, nil
 }
 
 // createImage uploads f. A name that is taken by exactly these bytes is ours: the
@@ -254,4 +260,14 @@ func measure(f io.ReadSeeker) (digest, error) {
 		return digest{}, err
 	}
 	return digestOf(f)
+}
+
+// manifestFirst is the wrong order, for the simulation to notice.
+func (p *Publisher) manifestFirst(ctx context.Context, m Manifest, f io.ReadSeeker) error {
+	d, err := measure(f)
+	if err != nil {
+		return err
+	}
+	m.Size, m.SHA256 = d.size, d.sha256
+	return p.createManifest(ctx, m)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/mattn/go-sqlite3"
 
 	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/internal/safeguards"
 )
 
 // The states of a conn. A call enters it (idle to busy) and leaves it (back to
@@ -157,7 +158,7 @@ func (c *conn) settle(err error) error {
 	if c.tx != nil && (proved > 0 || rolledBack) {
 		c.aborted = txAborted(err)
 	}
-	if refused == nil && proved > 0 {
+	if refused == nil && proved > 0 && !safeguards.Off(safeguards.GateAfter) {
 		refused = c.scope.check()
 	}
 	switch {

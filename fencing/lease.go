@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/internal/safeguards"
 )
 
 // handBackTimeout bounds the release of a grant that came too late to be used.
@@ -89,6 +90,9 @@ func Acquire(ctx context.Context, store coord.LeaseStore, key coord.Key, owner s
 	clock := opts.Clock
 	if clock == nil {
 		clock = coord.SystemClock()
+	}
+	if safeguards.Off(safeguards.Margin) {
+		opts.Margin = 0
 	}
 	sentAt := clock.Now()
 	grant, err := store.Acquire(ctx, key, owner, opts.TTL)
@@ -221,7 +225,9 @@ func (l *Lease) Renew(ctx context.Context) error {
 // called again to tell the store once more. A tenure that is already lost is
 // [coord.CodeLeaseLost]. Releasing again after a success is nil.
 func (l *Lease) Release(ctx context.Context) error {
-	l.state.CompareAndSwap(uint32(stateHeld), uint32(stateReleased))
+	if !safeguards.Off(safeguards.StopBeforeRelease) {
+		l.state.CompareAndSwap(uint32(stateHeld), uint32(stateReleased))
+	}
 	leave, err := l.enter(ctx)
 	if err != nil {
 		return err

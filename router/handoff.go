@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/internal/safeguards"
 )
 
 func closedBecause(key coord.Key, how string) error {
@@ -39,7 +40,7 @@ func (h *Handle) Handoff(ctx context.Context) error {
 	if err := h.beginFlush(); err != nil {
 		return err
 	}
-	if _, err := h.publish(h.ctx, ifChanged); err != nil {
+	if _, err := h.publish(h.ctx, ifChanged); err != nil && !safeguards.Off(safeguards.ReleaseAfterFlush) {
 		return h.handoffFailed(StateFlushing, err)
 	}
 	if _, ok := h.end(closedBecause(h.key, "handed off"), StateFlushing); !ok {
@@ -79,6 +80,9 @@ func (h *Handle) handoffFailed(during State, err error) error {
 // An error of the lease store means that the next owner waits for the lease to
 // expire; the tenure is over all the same.
 func (h *Handle) Abandon(ctx context.Context) error {
+	if safeguards.Off(safeguards.StopBeforeRelease) {
+		_ = h.release(ctx)
+	}
 	if _, ok := h.end(closedBecause(h.key, "abandoned"), StateServing, StateDraining, StateFlushing); !ok {
 		h.mu.Lock()
 		defer h.mu.Unlock()
