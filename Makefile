@@ -88,6 +88,16 @@ model:
 fuzz:
 	./test/fuzz.sh $(FUZZTIME)
 
+## sim: 10,000 simulated histories; make test has a short round
+.PHONY: sim
+sim: $(BIN)
+	./$(BIN) sim --seeds 10000 --report bin/sim.html $(SIMFLAGS)
+
+## mutations: each safeguard taken out, and how many simulated histories it takes to notice
+.PHONY: mutations
+mutations:
+	$(GO) test -tags simmutation -timeout 60m -run TestEverySafeguardIsMissed -v ./sim
+
 ## s3test: durable copies against a real S3 server, installed and started on loopback
 .PHONY: s3test
 s3test:

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/internal/safeguards"
 )
 
 // A lineage walks from an epoch back through what its owner started from.
@@ -57,6 +58,9 @@ func (l lineage) follow(epoch coord.Epoch, limit uint64) (walk, error) {
 			return w, nil
 		}
 		epoch, limit = origin.From.Epoch, origin.From.Seq
+		if safeguards.Off(safeguards.Lineage) {
+			limit = 0
+		}
 	}
 	return w, nil
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/internal/safeguards"
 )
 
 // A Publisher writes the copies of one tenure. Only a claim makes one. It is safe
@@ -36,7 +37,7 @@ type Publisher struct {
 var ErrNotNeeded = errors.New("copystore: the copy is not needed")
 
 // A PublishRequest says how an image is taken and how the lease is proved. All
-// fields but Needed and Progress are required.
+// fields but Needed, Committed and Progress are required.
 type PublishRequest struct {
 	// Needed is asked once it is this publish's turn, that is after those before
 	// it have ended. Nil means always.
@@ -49,6 +50,9 @@ type PublishRequest struct {
 	TakeImage func(ctx context.Context, path string) (events int64, err error)
 	// Prove returns nil only if the lease is held at the moment of the call.
 	Prove func() error
+	// Committed, if not nil, is called once the copy is, before it is the next publish's
+	// turn, which may ask Needed.
+	Committed func()
 	// Progress, if not nil, is told how far the upload has come.
 	Progress func(Transfer)
 }
@@ -105,6 +109,9 @@ func (p *Publisher) Publish(ctx context.Context, req PublishRequest) (Manifest, 
 		return Manifest{}, fmt.Errorf("publish: after the manifest: %w", err)
 	}
 	p.commit(m)
+	if req.Committed != nil {
+		req.Committed()
+	}
 	return m, nil
 }
 
@@ -173,23 +180,28 @@ func (p *Publisher) publishImage(ctx context.Context, req PublishRequest) (Manif
 		return Manifest{}, fmt.Errorf("publish: the image of %s is empty", p.tenure.Key)
 	}
 	ref, parent := p.nextCopy()
-	d, err := p.createImage(ctx, ref, f, info.Size(), req.Progress)
-	if err != nil {
-		return Manifest{}, err
-	}
-	return Manifest{
+	m := Manifest{
 		Format:   FormatVersion,
 		Key:      p.tenure.Key,
 		Epoch:    ref.Epoch,
 		Revision: p.revision,
 		Seq:      ref.Seq,
 		Owner:    p.tenure.Owner,
-		Size:     d.size,
-		SHA256:   d.sha256,
 		Time:     NewTimestamp(p.copies.clock.Wall()),
 		Events:   events,
 		Parent:   parent,
-	}, nil
+	}
+	if safeguards.Off(safeguards.ManifestLast) {
+		if err := p.manifestFirst(ctx, m, f); err != nil {
+			return Manifest{}, err
+		}
+	}
+	d, err := p.createImage(ctx, ref, f, info.Size(), req.Progress)
+	if err != nil {
+		return Manifest{}, err
+	}
+	m.Size, m.SHA256 = d.size, d.sha256
+	return m, nil
 }
 
 // createImage uploads f. A name that is taken by exactly these bytes is ours: the
@@ -248,4 +260,14 @@ func measure(f io.ReadSeeker) (digest, error) {
 		return digest{}, err
 	}
 	return digestOf(f)
+}
+
+// manifestFirst is the wrong order, for the simulation to notice.
+func (p *Publisher) manifestFirst(ctx context.Context, m Manifest, f io.ReadSeeker) error {
+	d, err := measure(f)
+	if err != nil {
+		return err
+	}
+	m.Size, m.SHA256 = d.size, d.sha256
+	return p.createManifest(ctx, m)
 }

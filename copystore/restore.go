@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/internal/safeguards"
 )
 
 // A RestoreRequest says where a ledger is to be restored and how it is checked.
@@ -125,12 +126,16 @@ func (r *restoration) choose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if found.rolledBack || found.newest() >= r.grant.Epoch {
+	if (found.rolledBack || found.newest() >= r.grant.Epoch) && !safeguards.Off(safeguards.RollbackDetection) {
 		return rolledBack(r.grant, found)
+	}
+	floor := r.grant.ForgottenAt
+	if safeguards.Off(safeguards.FloorCheck) {
+		floor = 0
 	}
 	line := lineage{
 		listing: found,
-		floor:   r.grant.ForgottenAt,
+		floor:   floor,
 		origin:  func(e coord.Epoch) (Origin, error) { return r.copies.readOrigin(ctx, key, e) },
 		try:     func(ref Ref) (bool, error) { return r.try(ctx, ref) },
 	}

@@ -58,8 +58,7 @@ func bounded(ctx context.Context, clock coord.Clock, limit time.Duration, call f
 // watch calls expired when steps has stood still for limit, and returns then or
 // when ctx ends.
 func watch(ctx context.Context, clock coord.Clock, limit time.Duration, steps *atomic.Int64, expired func()) {
-	for {
-		before := steps.Load()
+	for before := int64(0); ; {
 		timer := clock.NewTimer(limit)
 		select {
 		case <-ctx.Done():
@@ -67,9 +66,11 @@ func watch(ctx context.Context, clock coord.Clock, limit time.Duration, steps *a
 			return
 		case <-timer.C():
 		}
-		if steps.Load() == before {
+		now := steps.Load()
+		if now == before {
 			expired()
 			return
 		}
+		before = now
 	}
 }

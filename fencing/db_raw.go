@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mattn/go-sqlite3"
+
+	"github.com/leaseholddb/leasehold/internal/safeguards"
 )
 
 // statementCache is how many compiled statements each connection keeps for calls
@@ -33,6 +36,8 @@ type rawConn struct {
 	spoiled  bool   // not to be used by anyone else
 	keysOff  bool   // foreign keys are not enforced at this moment
 	keysSet  bool   // a consumer has compiled a statement here that sets them
+
+	proving atomic.Bool // a commit is at its last proof
 
 	// What SQLite's callbacks saw during the current call.
 	event      bool // one of them ran
@@ -137,7 +142,9 @@ func (r *rawConn) onCommit() int {
 	if r.holder == nil {
 		return 1
 	}
-	if err := r.holder.scope.check(); err != nil {
+	r.proving.Store(true)
+	defer r.proving.Store(false)
+	if err := r.holder.scope.check(); err != nil && !safeguards.Off(safeguards.CommitHook) {
 		r.refused = err
 		return 1
 	}
@@ -162,8 +169,12 @@ func (r *rawConn) forget() {
 // The driver interrupts on behalf of a statement whose context has ended, so this
 // starts one under such a context, which then waits behind the running call. An
 // interrupt that comes before SQLite has begun that call is lost, so whoever wants the call
-// to end repeats it.
+// to end repeats it. At the last proof of a commit there is nothing to interrupt but the
+// gate, which does not block.
 func (r *rawConn) stop(pending *sync.WaitGroup) {
+	if r.proving.Load() {
+		return
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	pending.Go(func() { _, _ = r.interrupt.ExecContext(ctx, nil) }) // its own outcome means nothing

@@ -10,6 +10,7 @@ import (
 	"github.com/mattn/go-sqlite3"
 
 	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/internal/safeguards"
 )
 
 // The states of a conn. A call enters it (idle to busy or stepping) and leaves it (back
@@ -168,7 +169,7 @@ func (c *conn) settle(err error) error {
 	if c.tx != nil && (proved > 0 || rolledBack) {
 		c.aborted = txAborted(err)
 	}
-	if refused == nil && proved > 0 {
+	if refused == nil && proved > 0 && !safeguards.Off(safeguards.GateAfter) {
 		refused = c.scope.check()
 	}
 	switch {
@@ -368,6 +369,7 @@ func (c *conn) IsValid() bool {
 
 func (c *conn) tidy() {
 	for c.rows != nil {
+		c.rows.taken = true
 		_ = c.rows.close()
 	}
 	if c.tx != nil {

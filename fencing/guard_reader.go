@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/leaseholddb/leasehold/coord"
 )
 
 // A reader ends a result set that only reads when its context ends. The driver would
@@ -59,12 +57,9 @@ func (c *conn) beginRead(ctx context.Context, text string, args []driver.NamedVa
 // endRead leaves c; failed is what the driver said to the query.
 func (c *conn) endRead(r *rows, inner driver.Rows, failed error) (driver.Rows, error) {
 	inside := r.inside()
-	out, err := c.addRows(r, inner, failed, failed)
+	out, err := c.addRows(r, inner, failed, r.stepped(failed))
 	c.leaveAs(inside)
-	if err = r.believe(err); err != nil && out != nil {
-		r.Close()
-		return nil, err
-	}
+	r.calm()
 	return out, err
 }
 
@@ -93,17 +88,22 @@ func (r *rows) announce() int32 {
 	return r.inside()
 }
 
-// believe must come after c was left. It waits until nothing can interrupt what
-// follows.
-func (r *rows) believe(err error) error {
+// stepped must come between a step and what is made of its outcome.
+func (r *rows) stepped(err error) error {
 	if !r.hasEnded() {
 		return err
 	}
+	r.c.reading.Store(nil)
 	r.reader.awaitInterrupter()
-	if coord.CodeOf(err) != "" {
-		return err
-	}
 	return r.reader.ctx.Err()
+}
+
+// calm must come after c was left. It waits until nothing can interrupt what follows: the
+// context may have ended since the step.
+func (r *rows) calm() {
+	if r.hasEnded() {
+		r.reader.awaitInterrupter()
+	}
 }
 
 func (r *rows) hasEnded() bool { return r.reader != nil && r.reader.ended.Load() }

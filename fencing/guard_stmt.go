@@ -126,6 +126,7 @@ type rows struct {
 	columns    []string
 	claimed    bool // holds the database's writer for this
 	wrote      bool // an earlier statement of the same text has committed
+	taken      bool // closed with its connection, before its holder did
 	prev, next *rows
 	reader     *reader // nil if no context can end it
 }
@@ -145,7 +146,9 @@ func (r *rows) Columns() []string {
 // writes.
 func (r *rows) Next(dest []driver.Value) error {
 	inside := r.announce()
-	return r.believe(r.step(inside, dest))
+	err := r.step(inside, dest)
+	r.calm()
+	return err
 }
 
 func (r *rows) step(inside int32, dest []driver.Value) error {
@@ -165,6 +168,7 @@ func (r *rows) step(inside int32, dest []driver.Value) error {
 	if !r.hasEnded() {
 		err = r.inner.Next(dest)
 	}
+	err = r.stepped(err)
 	if err != nil || c.raw.event || c.condemned() {
 		err = c.settle(err)
 	}
@@ -178,8 +182,15 @@ var errRowsClosed = errors.New("fencing: the result set is closed")
 // was not read to its end commits here, and that does.
 func (r *rows) Close() error {
 	c := r.c
-	if c.enter() != nil {
-		return nil // closed with its connection
+	if err := c.enter(); err != nil {
+		if !r.claimed || errors.Is(err, errInUse) {
+			return nil // closed with its connection
+		}
+		<-c.gone
+		if r.taken {
+			return err // what it wrote was rolled back
+		}
+		return nil
 	}
 	defer c.leave()
 	return c.settle(r.close())

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/internal/safeguards"
 )
 
 // handBackTimeout bounds the release of a grant that came too late to be used.
@@ -90,6 +91,9 @@ func Acquire(ctx context.Context, store coord.LeaseStore, key coord.Key, owner s
 	if clock == nil {
 		clock = coord.SystemClock()
 	}
+	if safeguards.Off(safeguards.Margin) {
+		opts.Margin = 0
+	}
 	sentAt := clock.Now()
 	grant, err := store.Acquire(ctx, key, owner, opts.TTL)
 	if err != nil {
@@ -114,7 +118,7 @@ func Acquire(ctx context.Context, store coord.LeaseStore, key coord.Key, owner s
 
 // handBack gives up a grant that is of no use and says so.
 func (l *Lease) handBack(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handBackTimeout)
+	ctx, cancel := coord.WithTimeout(context.WithoutCancel(ctx), l.clock, handBackTimeout)
 	defer cancel()
 	return &coord.Error{
 		Code: coord.CodeLeaseLost, Op: "acquire", Key: l.grant.Key,
@@ -142,12 +146,15 @@ func (l *Lease) Remaining() time.Duration {
 // [*coord.FencedError] with the reason. It costs a clock read and two atomic
 // loads, allocates nothing and blocks on nothing.
 func (l *Lease) Check() error {
+	// The clock is read after everything that may take long, and before the rest, so that
+	// the moment of the reading is the one that is proved: a pause before it makes the
+	// answer "no", a release that is begun before it does too, and a pause after it is what
+	// the checks that follow are for.
+	now := l.clock.Now()
 	if err := l.Ended(); err != nil {
 		return err
 	}
-	// The clock is read last: a pause before the reading makes the answer "no",
-	// and a pause after it is what the checks that follow are for.
-	if fence := time.Duration(l.fence.Load()); l.clock.Now() < fence {
+	if now < time.Duration(l.fence.Load()) {
 		return nil
 	}
 	return l.expired
@@ -218,7 +225,9 @@ func (l *Lease) Renew(ctx context.Context) error {
 // called again to tell the store once more. A tenure that is already lost is
 // [coord.CodeLeaseLost]. Releasing again after a success is nil.
 func (l *Lease) Release(ctx context.Context) error {
-	l.state.CompareAndSwap(uint32(stateHeld), uint32(stateReleased))
+	if !safeguards.Off(safeguards.StopBeforeRelease) {
+		l.state.CompareAndSwap(uint32(stateHeld), uint32(stateReleased))
+	}
 	leave, err := l.enter(ctx)
 	if err != nil {
 		return err

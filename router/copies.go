@@ -13,6 +13,7 @@ import (
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/copystore"
+	"github.com/leaseholddb/leasehold/internal/safeguards"
 )
 
 // Whether a copy is made of a ledger that the newest copy already equals.
@@ -133,8 +134,9 @@ func (h *Handle) publish(ctx context.Context, force bool) (copystore.Manifest, e
 			}
 			return h.router.opts.Schema.Count(ctx, path)
 		},
-		Prove:    h.lease.Check,
-		Progress: h.follow("upload"),
+		Prove:     h.lease.Check,
+		Progress:  h.follow("upload"),
+		Committed: func() { c.covered.Store(commits); c.level.reached(began) },
 	})
 	err = noRoom(h.key, err)
 	switch {
@@ -150,8 +152,6 @@ func (h *Handle) publish(ctx context.Context, force bool) (copystore.Manifest, e
 		}
 		return copystore.Manifest{}, err
 	}
-	c.covered.Store(commits)
-	c.level.reached(began)
 	if c.failing.Swap(false) {
 		h.log().Info("copies are committed again", zap.Uint64("seq", manifest.Seq))
 	}
@@ -196,7 +196,7 @@ func (c *copies) forget(ctx context.Context, floor coord.Epoch) (int, error) {
 // in the way of nobody.
 func (c *copies) sweep() {
 	floor := c.h.lease.Grant().ForgottenAt
-	if floor == 0 {
+	if floor == 0 || safeguards.Off(safeguards.Sweep) {
 		return
 	}
 	if _, err := c.forget(c.ctx, floor); err != nil && c.ctx.Err() == nil {

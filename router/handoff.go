@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/internal/safeguards"
 )
 
 func closedBecause(key coord.Key, how string) error {
@@ -40,7 +41,7 @@ func (h *Handle) Handoff(ctx context.Context) error {
 	if err := h.beginFlush(); err != nil {
 		return err
 	}
-	if _, err := h.publish(h.ctx, ifChanged); err != nil {
+	if _, err := h.publish(h.ctx, ifChanged); err != nil && !safeguards.Off(safeguards.ReleaseAfterFlush) {
 		return h.handoffFailed(StateFlushing, err)
 	}
 	if _, ok := h.end(closedBecause(h.key, "handed off"), StateFlushing); !ok {
@@ -80,6 +81,9 @@ func (h *Handle) handoffFailed(during State, err error) error {
 // An error of the lease store means that the next owner waits for the lease to
 // expire; the tenure is over all the same.
 func (h *Handle) Abandon(ctx context.Context) error {
+	if safeguards.Off(safeguards.StopBeforeRelease) {
+		_ = h.release(ctx)
+	}
 	if _, ok := h.end(closedBecause(h.key, "abandoned"), StateServing, StateDraining, StateFlushing); !ok {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -140,7 +144,7 @@ func (h *Handle) Forget(ctx context.Context) (Forgotten, error) {
 // helps nobody. After any error the tenure must end, also after an unclear one:
 // if the floor was raised, nothing written under this epoch would survive.
 func (h *Handle) forgetDurably() (done Forgotten, err error) {
-	ctx, cancel := context.WithTimeout(h.ctx, h.router.opts.StoreTimeout)
+	ctx, cancel := coord.WithTimeout(h.ctx, h.router.opts.Clock, h.router.opts.StoreTimeout)
 	defer cancel()
 	if done.Floor, err = h.lease.Forget(ctx); err != nil {
 		if errors.Is(err, coord.CodeLeaseLost) {
@@ -154,7 +158,7 @@ func (h *Handle) forgetDurably() (done Forgotten, err error) {
 
 // release tells the store, bounded, whatever has become of the caller.
 func (h *Handle) release(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.router.opts.StoreTimeout)
+	ctx, cancel := coord.WithTimeout(context.WithoutCancel(ctx), h.router.opts.Clock, h.router.opts.StoreTimeout)
 	defer cancel()
 	err := h.lease.Release(ctx)
 	if err != nil {

@@ -47,7 +47,7 @@ func (r *Router) acquire(key coord.Key, waited bool) (*Handle, error) {
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(r.opening, r.opts.StoreTimeout)
+	ctx, cancel := coord.WithTimeout(r.opening, r.opts.Clock, r.opts.StoreTimeout)
 	defer cancel()
 	lease, err := fencing.Acquire(ctx, r.opts.Leases, key, r.opts.ReplicaID, r.opts.lease())
 	if err != nil {

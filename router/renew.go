@@ -1,7 +1,6 @@
 package router
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -57,7 +56,7 @@ func (h *Handle) renewOnce() error {
 	if left := h.lease.Remaining(); left > 0 {
 		timeout = max(minRenewTimeout, left/2)
 	}
-	ctx, cancel := context.WithTimeout(h.ctx, timeout)
+	ctx, cancel := coord.WithTimeout(h.ctx, h.router.opts.Clock, timeout)
 	defer cancel()
 	return h.lease.Renew(ctx)
 }

@@ -178,9 +178,7 @@ func (r *Router) OpenExisting(ctx context.Context, key coord.Key) (*Handle, erro
 // exists also believes copies without a record: a lease store that was replaced
 // must be reported by the opening, not read as a tenant that never was.
 func (r *Router) exists(ctx context.Context, key coord.Key) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.opts.StoreTimeout)
-	defer cancel()
-	record, known, err := r.opts.Leases.Read(ctx, key)
+	record, known, err := r.record(ctx, key)
 	if err != nil {
 		return false, err
 	}
@@ -191,13 +189,20 @@ func (r *Router) exists(ctx context.Context, key coord.Key) (bool, error) {
 	return newest > 0, err
 }
 
+// record asks the lease store, bounded.
+func (r *Router) record(ctx context.Context, key coord.Key) (coord.Record, bool, error) {
+	ctx, cancel := coord.WithTimeout(ctx, r.opts.Clock, r.opts.StoreTimeout)
+	defer cancel()
+	return r.opts.Leases.Read(ctx, key)
+}
+
 // Forget deletes the tenant for good, opening it here first if need be; see
 // [Handle.Forget]. It may be repeated after a failure until it succeeds. A tenant
 // of which no record exists fails with [coord.CodeTenantUnknown].
 func (r *Router) Forget(ctx context.Context, key coord.Key) (Forgotten, error) {
 	h := r.HandleOf(key)
 	if h == nil {
-		record, known, err := r.opts.Leases.Read(ctx, key)
+		record, known, err := r.record(ctx, key)
 		if err != nil {
 			return Forgotten{}, err
 		}

@@ -70,7 +70,7 @@ func (r *Router) waitFor(ctx context.Context, waiter coord.ReleaseWaiter, asked 
 		}
 		// Not for ever: what was released may have been taken before this was looked at,
 		// and the new owner has not been asked.
-		ctx, cancel := context.WithTimeout(ctx, r.opts.LeaseTTL)
+		ctx, cancel := coord.WithTimeout(ctx, r.opts.Clock, r.opts.LeaseTTL)
 		defer cancel()
 		if err := waiter.WaitReleased(ctx, asked.key); ctx.Err() == nil {
 			return err

@@ -87,7 +87,7 @@ func (h *Handle) untilOld() time.Duration {
 
 // asks reports whether w still stands.
 func (r *Router) asks(store coord.WantStore, w coord.Want) (bool, error) {
-	ctx, cancel := context.WithTimeout(r.opening, r.opts.StoreTimeout)
+	ctx, cancel := coord.WithTimeout(r.opening, r.opts.Clock, r.opts.StoreTimeout)
 	defer cancel()
 	wants, err := store.Wants(ctx, w.Key)
 	return slices.ContainsFunc(wants, func(s coord.Want) bool { return s.Asker == w.Asker }), err
@@ -125,7 +125,7 @@ func (r *Router) yield(ctx context.Context, key coord.Key) error {
 	if !ok || !r.isNoted(key) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, yieldFor)
+	ctx, cancel := coord.WithTimeout(ctx, r.opts.Clock, yieldFor)
 	defer cancel()
 	for pause := minYieldPause; ; pause = min(2*pause, maxYieldPause) {
 		wants, err := store.Wants(ctx, key)
@@ -179,7 +179,7 @@ func (q *request) renew(ctx context.Context, epoch coord.Epoch) error {
 		return nil
 	}
 	q.end()
-	ctx, cancel := context.WithTimeout(ctx, q.router.opts.StoreTimeout)
+	ctx, cancel := coord.WithTimeout(ctx, q.router.opts.Clock, q.router.opts.StoreTimeout)
 	defer cancel()
 	withdraw, err := store.Want(ctx, q.key, q.router.opts.ReplicaID)
 	switch {
@@ -196,7 +196,7 @@ func (q *request) end() {
 	if q.withdraw == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), q.router.opts.StoreTimeout)
+	ctx, cancel := coord.WithTimeout(context.Background(), q.router.opts.Clock, q.router.opts.StoreTimeout)
 	defer cancel()
 	if err := q.withdraw(ctx); err != nil {
 		q.router.opts.Logger.Warn("a request for a tenant could not be withdrawn and stands until this replica stops", zap.Stringer("tenant", q.key), zap.Error(err))

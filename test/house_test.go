@@ -18,21 +18,23 @@ var mayImport = map[string][]string{
 	"coord/sqlitelease":            {"coord", "fencing/sqliteuri"},
 	"etcdlease":                    {"coord"},
 	"etcdlease/embedetcd":          {"coord"},
-	"fencing":                      {"coord", "fencing/sqliteuri"},
+	"fencing":                      {"coord", "fencing/sqliteuri", "internal/safeguards"},
 	"fencing/sqliteuri":            {"coord"},
 	"ledger":                       {"coord", "fencing/sqliteuri"},
-	"copystore":                    {"coord"},
+	"copystore":                    {"coord", "internal/safeguards"},
 	"copystore/copystoretest":      {"coord", "copystore"},
 	"copystore/dirstore":           {"coord", "copystore"},
 	"copystore/memstore":           {"coord", "copystore"},
 	"copystore/blobstore":          {"coord", "copystore"},
-	"router":                       {"coord", "fencing", "ledger", "copystore"},
+	"router":                       {"coord", "fencing", "ledger", "copystore", "internal/safeguards"},
+	"internal/safeguards":          {},
+	"sim":                          {"coord", "copystore", "ledger", "router", "internal/safeguards", "sim/history"},
 	"sim/history":                  {"coord"},
 	"sim/model":                    {},
 	"cmd/replica/internal/access":  {"coord"},
 	"cmd/replica/internal/httpapi": {"coord", "fencing", "ledger", "copystore", "router", "cmd/replica/internal/access"},
 	"cmd/replica": {
-		"coord", "router", "ledger", "copystore", "copystore/dirstore", "copystore/blobstore", "etcdlease", "etcdlease/embedetcd", "cmd/replica/internal/access", "cmd/replica/internal/httpapi",
+		"sim", "coord", "router", "ledger", "copystore", "copystore/dirstore", "copystore/blobstore", "etcdlease", "etcdlease/embedetcd", "cmd/replica/internal/access", "cmd/replica/internal/httpapi",
 	},
 }
 
@@ -46,7 +48,7 @@ var knows = map[string][]string{
 	"github.com/aws/":             {"copystore/blobstore"},
 	"github.com/prometheus/":      {"cmd/replica/internal/httpapi"},
 	"github.com/anishathalye/":    {"sim/history"},
-	"testing":                     {"coord/coordtest", "copystore/copystoretest"},
+	"testing":                     {"coord/coordtest", "copystore/copystoretest", "sim"},
 }
 
 // The tree explains the system: who may know whom is written down here.

@@ -34,7 +34,7 @@ func newCommand(environ []string) *cobra.Command {
 	}
 	cfg.addFlags(root.Flags())
 	root.Flags().StringVar(&file, configFlag, "", "read settings from this YAML `FILE`: flag names as keys")
-	root.AddCommand(newVersionCommand(), newTenantIDCommand(), newTokenCommand(), newLeasesCommand(environ), newCopiesCommand(environ), newRaiseEpochCommand(environ), newEndLeaseCommand(environ))
+	root.AddCommand(newVersionCommand(), newTenantIDCommand(), newTokenCommand(), newLeasesCommand(environ), newCopiesCommand(environ), newRaiseEpochCommand(environ), newEndLeaseCommand(environ), newSimCommand())
 	return root
 }
 

@@ -1,0 +1,442 @@
+package sim
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/ledger"
+	"github.com/leaseholddb/leasehold/router"
+	"github.com/leaseholddb/leasehold/sim/history"
+)
+
+// A client makes one call after the other, on tenants and replicas of its choice.
+type client struct {
+	w    *world
+	n    int
+	rng  *rand.Rand
+	made int
+
+	unclear []attempt // appends that may be repeated
+
+	acknowledged int
+	ended        bool // its goroutine
+
+	call *pending // guarded by world.mu
+}
+
+// An attempt is a value whose outcome the client does not know.
+type attempt struct {
+	key   coord.Key
+	value string
+}
+
+// A pending call is one that has not returned.
+type pending struct {
+	proc  *process
+	began history.Event
+	lost  bool // with its process, and recorded as such
+}
+
+func (w *world) newClient(n int) *client {
+	return &client{w: w, n: n, rng: rand.New(rand.NewPCG(w.cfg.Seed, uint64(n)+1))}
+}
+
+// work makes calls until the world has no more use for them.
+func (c *client) work() {
+	for {
+		c.rest(time.Duration(c.rng.Int64N(int64(c.w.cfg.TTL / 4))))
+		if c.w.isOver() {
+			break
+		}
+		c.act()
+	}
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	c.ended = true
+}
+
+func (c *client) rest(d time.Duration) {
+	c.w.clientOf.Store(goroutine(), c.n)
+	c.w.park(&op{site: "client", detail: fmt.Sprintf("%03d", c.n), ready: c.w.now() + d})
+}
+
+// lose records that the process died on which the client had a call.
+func (c *client) lose(p *process) {
+	c.w.mu.Lock()
+	call := c.call
+	if call == nil || call.proc != p || call.lost {
+		c.w.mu.Unlock()
+		return
+	}
+	call.lost = true
+	c.w.mu.Unlock()
+	c.w.history.Return(call.began, history.Event{Outcome: history.Unknown, Replica: p.id, Code: "CRASHED"})
+}
+
+// acts are what a client does, with how often, in parts of a whole.
+var acts = []struct {
+	share int
+	do    func(c *client, h *router.Handle, p *process)
+}{
+	{24, (*client).append},
+	{8, (*client).appendPlainly},
+	{10, (*client).appendInParts},
+	{10, (*client).set},
+	{8, (*client).read},
+	{7, (*client).readPlainly},
+	{7, (*client).get},
+	{13, (*client).snapshot},
+	{7, (*client).handOff},
+	{2, (*client).abandon},
+	{2, (*client).linger},
+	{2, (*client).forget},
+}
+
+// forgetting is the index of forget in acts.
+const forgetting = 11
+
+// shares draws how often things happen in one history: some much more often than usual, some
+// never, so that histories differ in kind.
+func shares(rng *rand.Rand, usual []int) []int {
+	drawn := make([]int, len(usual))
+	for i, share := range usual {
+		drawn[i] = share * []int{0, 1, 1, 1, 4}[rng.IntN(5)]
+	}
+	if slices.Max(drawn[:len(drawn)-1]) == 0 { // the last may be taken out
+		return usual
+	}
+	return drawn
+}
+
+// draw picks an index by its share.
+func draw(rng *rand.Rand, shares []int) int {
+	total := 0
+	for _, share := range shares {
+		total += share
+	}
+	dice := rng.IntN(total)
+	for i, share := range shares {
+		if dice -= share; dice < 0 {
+			return i
+		}
+	}
+	return 0
+}
+
+// act makes one call on some tenant, at the replica that has it or at another one.
+func (c *client) act() {
+	key := c.w.keys[c.rng.IntN(len(c.w.keys))]
+	if c.w.hot && c.rng.IntN(3) > 0 {
+		key = c.w.keys[0]
+	}
+	p := c.choose(key)
+	if p == nil {
+		return
+	}
+	h, err := c.open(p, key)
+	if err != nil {
+		return
+	}
+	acts[draw(c.rng, c.w.shares)].do(c, h, p)
+}
+
+// choose prefers the replica that has the tenant open.
+func (c *client) choose(key coord.Key) *process {
+	any := c.rng.IntN(5) == 0
+	var up []*process
+	for _, r := range c.w.replicas {
+		if r.proc == nil {
+			continue
+		}
+		if !any && r.proc.router.HandleOf(key) != nil {
+			return r.proc
+		}
+		up = append(up, r.proc)
+	}
+	if len(up) == 0 {
+		return nil
+	}
+	return up[c.rng.IntN(len(up))]
+}
+
+// open opens the tenant, and reads what it started from if it is the first to have it.
+func (c *client) open(p *process, key coord.Key) (*router.Handle, error) {
+	ctx := context.Background()
+	h, err := p.router.Open(ctx, key)
+	if p.isGone() {
+		return nil, errGone
+	}
+	c.w.truth.openEnded(p, key, err)
+	if err != nil {
+		return nil, err
+	}
+	c.rest(0) // others waited for the same opening
+	tenure := tenureOf(h, p)
+	if p.isGone() || !c.w.truth.opens(tenure) {
+		return h, nil
+	}
+	if events, err := ledger.New(h.DB(), key).Read(ctx, 0, 0); err == nil && !p.isGone() {
+		var entries []entry
+		for _, e := range events {
+			if epoch, err := coord.ParseEpoch(e.SubjectID); err == nil && epoch < h.Epoch() {
+				entries = append(entries, entry{string(e.Actor), epoch})
+			}
+		}
+		c.w.truth.started(tenure, entries)
+	}
+	return h, nil
+}
+
+func tenureOf(h *router.Handle, p *process) coord.Tenure {
+	return coord.Tenure{Key: h.Key(), Owner: p.id, Epoch: h.Epoch()}
+}
+
+// invoke records the beginning of a call.
+func (c *client) invoke(p *process, h *router.Handle, call history.Call, value string) *pending {
+	if call == history.Append || call == history.Set {
+		c.w.truth.writes(tenureOf(h, p), value)
+	}
+	one := &pending{proc: p, began: c.w.history.Invoke(history.Event{Tenant: h.Key().String(), Client: c.n, Call: call, Value: value})}
+	c.w.mu.Lock()
+	c.call = one
+	c.w.mu.Unlock()
+	return one
+}
+
+// finish records the end of a call. What is acknowledged must have been provable.
+func (c *client) finish(one *pending, h *router.Handle, err error, e history.Event) {
+	c.w.mu.Lock()
+	c.call = nil
+	lost := one.lost
+	c.w.mu.Unlock()
+	if lost {
+		return
+	}
+	e.Replica, e.Outcome, e.Code = one.proc.id, outcomeOf(err), string(coord.CodeOf(err))
+	call := one.began.Call
+	switch {
+	case e.Outcome == history.OK && e.Epoch == 0:
+		e.Epoch = h.Epoch()
+	case e.Outcome == history.Unknown && call == history.Append:
+		c.unclear = append(c.unclear, attempt{h.Key(), one.began.Value})
+	}
+	if e.Outcome == history.OK {
+		c.acknowledged++
+		if slices.Contains([]history.Call{history.Append, history.Read, history.Set, history.Get}, call) {
+			c.w.truth.holds(tenureOf(h, one.proc), history.ProvableTenure, fmt.Sprintf("acknowledged %s %s", call, one.began.Value))
+		}
+	}
+	c.w.history.Return(one.began, e)
+}
+
+// outcomeOf says what an error promises.
+func outcomeOf(err error) history.Outcome {
+	switch coord.CodeOf(err) {
+	case coord.CodeFenced, coord.CodeDraining, coord.CodeLedgerBusy:
+		return history.Failed
+	}
+	if err == nil {
+		return history.OK
+	}
+	return history.Unknown
+}
+
+// event is a ledger event. Its actor is the value and its subject the writer's epoch, where
+// later openings look for them.
+func event(kind, value string, h *router.Handle) ledger.Event {
+	return ledger.Event{Time: epochStart, Actor: value, Kind: kind, SubjectID: h.Epoch().String(), IdemKey: kind + value}
+}
+
+func (c *client) newValue() string {
+	c.made++
+	return fmt.Sprintf("c%d.%d", c.n, c.made)
+}
+
+// nextAppend repeats an append whose outcome is unknown, or begins another one.
+func (c *client) nextAppend(h *router.Handle) string {
+	for i, a := range c.unclear {
+		if a.key == h.Key() {
+			c.unclear = slices.Delete(c.unclear, i, i+1)
+			return a.value
+		}
+	}
+	return c.newValue()
+}
+
+const (
+	appended = "append"
+	assigned = "set"
+)
+
+func (c *client) run(h *router.Handle, p *process, work func(ctx context.Context, v *router.View) error) error {
+	return h.Run(context.Background(), func(ctx context.Context, v *router.View) error {
+		if !p.isGone() {
+			c.w.truth.holds(tenureOf(h, p), behindTheFence, "began to work")
+		}
+		return work(ctx, v)
+	})
+}
+
+func (c *client) append(h *router.Handle, p *process) {
+	value := c.nextAppend(h)
+	one := c.invoke(p, h, history.Append, value)
+	err := c.run(h, p, func(ctx context.Context, v *router.View) error {
+		return ignoreConflict(v.Ledger().Append(ctx, event(appended, value, h)))
+	})
+	c.finish(one, h, err, history.Event{})
+}
+
+// ignoreConflict takes a value that another epoch wrote for what it is: there already.
+func ignoreConflict(_ ledger.Event, _ bool, err error) error {
+	if errors.Is(err, coord.CodeIdempotencyConflict) {
+		return nil
+	}
+	return err
+}
+
+// appendPlainly does not count as work in flight.
+func (c *client) appendPlainly(h *router.Handle, p *process) {
+	value := c.newValue()
+	one := c.invoke(p, h, history.Append, value)
+	err := ignoreConflict(h.Ledger().Append(context.Background(), event(appended, value, h)))
+	c.finish(one, h, err, history.Event{})
+}
+
+const insert = `INSERT INTO events (tenant_id, ts, actor, kind, subject_id, payload, idem_key) VALUES (?, ?, ?, ?, ?, 'null', ?) RETURNING seq`
+
+// appendInParts leaves its statement half done for a while, so that the commit comes long
+// after the proof before the work.
+func (c *client) appendInParts(h *router.Handle, p *process) {
+	value := c.newValue()
+	one := c.invoke(p, h, history.Append, value)
+	e := event(appended, value, h)
+	rows, err := h.DB().QueryContext(context.Background(), insert, h.Key().Tenant(), e.Time.UnixMilli(), e.Actor, e.Kind, e.SubjectID, e.IdemKey)
+	if err != nil {
+		c.finish(one, h, err, history.Event{})
+		return
+	}
+	rows.Next()
+	err = rows.Err()
+	c.rest(time.Duration(c.rng.Int64N(int64(c.w.cfg.TTL))) >> c.rng.IntN(6))
+	tenure := tenureOf(h, p)
+	renewals := c.w.truth.renewals(tenure)
+	fenced := c.look(h)
+	closed := rows.Close()
+	if err == nil {
+		err = closed
+	}
+	if fenced && !p.isGone() && err != nil && errors.Is(err, coord.CodeOutcomeUnknown) && renewals == c.w.truth.renewals(tenure) {
+		c.w.truth.complain(behindTheFence, h.Key(), "%s committed %s at epoch %d, which it knew to be over", p.id, value, h.Epoch())
+	}
+	c.finish(one, h, err, history.Event{})
+}
+
+// look asks the gate.
+func (c *client) look(h *router.Handle) (fenced bool) { return h.Check() != nil }
+
+func (c *client) set(h *router.Handle, p *process) {
+	value := c.newValue()
+	one := c.invoke(p, h, history.Set, value)
+	err := c.run(h, p, func(ctx context.Context, v *router.View) error {
+		tx, err := v.DB().BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		c.rest(time.Duration(c.rng.Int64N(int64(c.w.cfg.TTL))) >> (2 + c.rng.IntN(8)))
+		if _, _, err := v.Ledger().AppendTx(ctx, tx, event(assigned, value, h)); err != nil {
+			return err
+		}
+		return tx.Commit()
+	})
+	c.finish(one, h, err, history.Event{})
+}
+
+// actorsSQL lists values in the order in which they were written.
+const actorsSQL = `SELECT actor FROM events WHERE kind = ? ORDER BY seq`
+
+func actors(ctx context.Context, db *sql.DB, kind string) ([]string, error) {
+	rows, err := db.QueryContext(ctx, actorsSQL, kind)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []string
+	for rows.Next() {
+		var actor string
+		if err := rows.Scan(&actor); err != nil {
+			return nil, err
+		}
+		all = append(all, actor)
+	}
+	return all, rows.Err()
+}
+
+func (c *client) read(h *router.Handle, p *process) {
+	one := c.invoke(p, h, history.Read, "")
+	var values []string
+	err := c.run(h, p, func(ctx context.Context, v *router.View) (err error) {
+		values, err = actors(ctx, v.DB(), appended)
+		return err
+	})
+	c.finish(one, h, err, history.Event{Values: values})
+}
+
+func (c *client) readPlainly(h *router.Handle, p *process) {
+	one := c.invoke(p, h, history.Read, "")
+	values, err := actors(context.Background(), h.DB(), appended)
+	c.finish(one, h, err, history.Event{Values: values})
+}
+
+func (c *client) get(h *router.Handle, p *process) {
+	one := c.invoke(p, h, history.Get, "")
+	var values []string
+	err := c.run(h, p, func(ctx context.Context, v *router.View) (err error) {
+		values, err = actors(ctx, v.DB(), assigned)
+		return err
+	})
+	if len(values) > 1 {
+		values = values[len(values)-1:]
+	}
+	c.finish(one, h, err, history.Event{Values: values})
+}
+
+func (c *client) snapshot(h *router.Handle, p *process) {
+	one := c.invoke(p, h, history.Snapshot, "")
+	_, err := h.Snapshot(context.Background())
+	c.finish(one, h, err, history.Event{})
+}
+
+func (c *client) handOff(h *router.Handle, p *process) {
+	one := c.invoke(p, h, history.Handoff, "")
+	err := h.Handoff(context.Background())
+	if err != nil && coord.CodeOf(err) == coord.CodeFenced {
+		err = errors.New("not handed off")
+	}
+	c.finish(one, h, err, history.Event{})
+}
+
+func (c *client) abandon(h *router.Handle, _ *process) { _ = h.Abandon(context.Background()) }
+
+func (c *client) forget(h *router.Handle, p *process) {
+	one := c.invoke(p, h, history.Forget, "")
+	done, err := p.router.Forget(context.Background(), h.Key())
+	if err != nil {
+		err = fmt.Errorf("not forgotten, or not wholly: %w", errors.New(err.Error()))
+	}
+	c.finish(one, h, err, history.Event{Epoch: done.Floor})
+}
+
+// linger keeps a piece of work running for a while.
+func (c *client) linger(h *router.Handle, p *process) {
+	_ = c.run(h, p, func(context.Context, *router.View) error {
+		c.rest(c.w.cfg.TTL / 2)
+		return nil
+	})
+}

@@ -1,0 +1,203 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/sim/history"
+)
+
+var errStore = errors.New("simulated failure of the store")
+
+func (w *world) replicaName(f Fault) string {
+	if !f.usesReplica() {
+		return ""
+	}
+	return fmt.Sprintf("r%d", f.Replica)
+}
+
+// begin makes a fault happen, or has it wait for its site.
+func (w *world) begin(f Fault) {
+	if f.usesReplica() && f.Replica >= len(w.replicas) || f.Kind == Backwards && w.rolledBack {
+		return // a second rollback would forget what the operator did
+	}
+	switch {
+	case f.At != "":
+		w.armed = append(w.armed, &f)
+	default:
+		w.strike(f)
+	}
+}
+
+// strike makes a fault happen now that does not concern one call.
+func (w *world) strike(f Fault) {
+	w.stats.Faults++
+	w.logf("fault: %s", f)
+	w.history.Record(history.Event{Kind: history.Fault, Replica: w.replicaName(f), Text: f.String()})
+	undo := func() {}
+	r := w.replicas[f.Replica]
+	switch f.Kind {
+	case Stop:
+		if p := r.proc; p != nil {
+			p.stoppedUntil = max(p.stoppedUntil, w.now()+f.For)
+			w.holdBack(p)
+		}
+	case Crash:
+		if r.proc != nil {
+			left := w.kill(r)
+			undo = func() { w.start(r, left) }
+		}
+	case Cut:
+		r.cut[f.Store]++
+		undo = func() { r.cut[f.Store]-- }
+	case Slow:
+		r.slow[f.Store]++
+		undo = func() { r.slow[f.Store]-- }
+	case Corrupt, Lose:
+		w.damage(f)
+	case Backwards:
+		undo = w.rollBack(f)
+	}
+	at := w.now() + f.For
+	if f.Kind == Backwards {
+		at = w.now() + 3*w.cfg.TTL
+	}
+	w.healing = append(w.healing, healing{at: at, fault: f, undo: undo})
+}
+
+// holdBack has some of the requests of a process that is stopped leave it only when it goes
+// on.
+func (w *world) holdBack(p *process) {
+	for _, o := range w.parked {
+		if o.proc == p && o.target != "" && o.stage == waiting && w.rng.IntN(2) == 0 {
+			o.ready = max(o.ready, p.stoppedUntil)
+		}
+	}
+}
+
+// letLand has some of the requests of a process that is killed arrive after it.
+func (w *world) letLand(p *process) {
+	for _, o := range w.parked {
+		if o.proc == p && o.target != "" && o.stage == waiting && w.rng.IntN(2) == 0 {
+			at := w.now() + w.cfg.TTL/2 + time.Duration(w.rng.Int64N(int64(3*w.cfg.TTL)))
+			w.late = append(w.late, landing{at: at, what: o.site + " " + o.detail, apply: o.apply})
+		}
+	}
+}
+
+// rollBack replaces the lease store by a backup. That takes longer than a lease lasts; then
+// the store is there again, and in the end an operator sees to the tenants.
+func (w *world) rollBack(f Fault) (operate func()) {
+	w.rolledBack = true
+	w.truth.rollsBack()
+	w.leases.rollBack(f.For)
+	for _, r := range w.replicas {
+		r.cut[leases]++
+	}
+	back := func() {
+		for _, r := range w.replicas {
+			r.cut[leases]--
+		}
+	}
+	w.healing = append(w.healing, healing{at: w.now() + w.cfg.TTL, fault: f, undo: back})
+	return w.operate
+}
+
+// operate is what the documentation tells an operator to do after a rollback: raise every
+// tenant's epoch above its copies, and restart the replicas that refuse the store.
+func (w *world) operate() {
+	for _, key := range w.keys {
+		above := w.copies.newest(key)
+		w.leases.raise(key, above)
+		delete(w.copies.objects, key.String()+"/rolled-back.json")
+		w.truth.raised(key, above)
+	}
+	for _, r := range w.replicas {
+		if r.proc != nil && r.proc.leases.isBroken() {
+			w.start(r, w.kill(r))
+		}
+	}
+}
+
+// spoil has the call that was just received meet the first armed fault that waits for it. It
+// reports whether the call's effect must not happen now.
+func (w *world) spoil(o *op) bool {
+	if o.proc.replica.slow[o.target] > 0 {
+		o.ready = w.now() + w.cfg.TTL/8
+	}
+	i := slices.IndexFunc(w.armed, func(f *Fault) bool {
+		return f.Kind != Stop && f.Kind != Crash && f.Replica == o.proc.index && strings.HasPrefix(o.site, f.At)
+	})
+	if i < 0 {
+		return false
+	}
+	f := w.armed[i]
+	w.armed = slices.Delete(w.armed, i, i+1)
+	w.stats.Faults++
+	w.logf("fault: %s on %s %s", f, o.site, o.detail)
+	w.history.Record(history.Event{Kind: history.Fault, Replica: w.replicaName(*f), Text: f.String()})
+	w.history.Record(history.Event{Kind: history.Heal, Replica: w.replicaName(*f), Text: f.String()})
+	switch f.Kind {
+	case Refuse:
+		o.err = errStore
+		return true
+	case Unclear:
+		o.err = errStore
+	case Silent:
+		o.lost = true
+	case Repeat:
+		w.late = append(w.late, landing{at: w.now() + w.lateness(), what: "again " + o.site + " " + o.detail, apply: o.apply})
+	case Hang:
+		o.stage, o.hangs = waiting, true
+		return true
+	}
+	return false
+}
+
+// ambush stops or kills a process that has reached the site which a fault waits for.
+func (w *world) ambush() {
+	for i := 0; i < len(w.armed); {
+		f := w.armed[i]
+		if f.Kind != Stop && f.Kind != Crash || !w.hasReached(f) {
+			i++
+			continue
+		}
+		w.armed = slices.Delete(w.armed, i, i+1)
+		w.strike(*f)
+	}
+}
+
+func (w *world) hasReached(f *Fault) bool {
+	return slices.ContainsFunc(w.parked, func(o *op) bool {
+		return o.proc != nil && o.proc.index == f.Replica && o.arrived == w.step && strings.HasPrefix(o.site, f.At)
+	})
+}
+
+// damage changes or removes an object, and says which copies promise nothing any more.
+func (w *world) damage(f Fault) {
+	var names []string
+	for _, name := range w.copies.names("") {
+		if epochOf(name) > 0 && (f.Kind == Lose || strings.HasSuffix(name, ".db")) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	name := names[f.N%uint64(len(names))]
+	w.logf("%s is damaged", name)
+	if f.Kind == Lose {
+		delete(w.copies.objects, name)
+	} else {
+		body := slices.Clone(w.copies.objects[name])
+		body[(f.N>>8)%uint64(len(body))] ^= 1 << (f.N % 8)
+		w.copies.objects[name] = body
+	}
+	w.truth.damaged(name)
+	parts := strings.SplitN(name, "/", 3)
+	w.history.Record(history.Event{Kind: history.Damage, Tenant: parts[0] + "/" + parts[1], Epoch: coord.Epoch(epochOf(name)), Text: name})
+}

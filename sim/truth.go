@@ -1,0 +1,365 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/router"
+	"github.com/leaseholddb/leasehold/sim/history"
+)
+
+// What only somebody who sees everything at once can judge, beside the invariants of
+// package history.
+const (
+	behindTheFence history.Invariant = "no work begins, and no commit, behind the fence"
+	neverChanged   history.Invariant = "nothing in the copy store is ever overwritten"
+	wholeCopies    history.Invariant = "a manifest means that its image is there"
+	oneLine        history.Invariant = "a tenant's ledger is what its predecessors left, and nothing that they did not have"
+	sweptAway      history.Invariant = "what landed after a forget is gone when the tenant has been opened"
+	closedTenant   history.Invariant = "a tenant whose copies are newer than the grant, or which is marked so, is not opened"
+	callsReturn    history.Invariant = "every call returns within a bounded time once the faults have ended"
+	nothingLost    history.Invariant = "a shutdown without an error loses nothing"
+)
+
+// The truth is what happened, as nobody in the fleet can know it. It is safe for concurrent
+// use.
+type truth struct {
+	w  *world
+	mu struct {
+		sync.Mutex
+		violations []history.Violation
+		tenants    map[coord.Key]*tenantTruth
+	}
+}
+
+type tenantTruth struct {
+	name     string
+	granted  map[coord.Epoch]time.Duration // the first grant of each epoch
+	newest   coord.Epoch                   // that was granted
+	opened   map[coord.Epoch]string        // by whom
+	last     *contents                     // of the newest opening that could be read
+	invoked  map[entry]time.Duration       // when each value was first written at each epoch
+	renewals map[coord.Tenure]int
+	floor    coord.Epoch
+	damaged  bool
+	listed   map[coord.Tenure]bool
+	refuses  map[string]bool // processes that saw copies which are newer than their grant
+	gaveUp   map[coord.Epoch]bool
+	excused  map[coord.Tenure]bool // stood when the lease store was rolled back
+}
+
+// An entry is a value with the epoch of the tenure that wrote it.
+type entry struct {
+	value string
+	epoch coord.Epoch
+}
+
+// contents are what a tenure started from.
+type contents struct {
+	epoch   coord.Epoch
+	entries []entry
+}
+
+func newTruth(w *world) *truth {
+	t := &truth{w: w}
+	t.mu.tenants = make(map[coord.Key]*tenantTruth)
+	for _, key := range w.keys {
+		t.mu.tenants[key] = &tenantTruth{
+			name: key.String(), granted: make(map[coord.Epoch]time.Duration), opened: make(map[coord.Epoch]string),
+			invoked: make(map[entry]time.Duration), renewals: make(map[coord.Tenure]int), listed: make(map[coord.Tenure]bool), refuses: make(map[string]bool), excused: make(map[coord.Tenure]bool),
+		}
+	}
+	return t
+}
+
+func (t *truth) complain(invariant history.Invariant, key coord.Key, format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.complainLocked(invariant, key, format, args...)
+}
+
+func (t *truth) complainLocked(invariant history.Invariant, key coord.Key, format string, args ...any) {
+	v := history.Violation{Invariant: invariant, Tenant: key.String(), At: t.w.now(), Text: fmt.Sprintf(format, args...)}
+	t.mu.violations = append(t.mu.violations, v)
+	t.w.logf("VIOLATION %s", v)
+}
+
+func (t *truth) violations() []history.Violation {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.mu.violations)
+}
+
+// granted is told of every grant.
+func (t *truth) granted(key coord.Key, owner string, epoch coord.Epoch) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.mu.tenants[key]
+	if epoch <= s.newest { // again, by a store that forgot what came after
+		maps.DeleteFunc(s.granted, func(e coord.Epoch, _ time.Duration) bool { return e >= epoch })
+	}
+	s.newest = max(s.newest, epoch)
+	s.granted[epoch] = t.w.now()
+	t.w.history.Record(history.Event{Kind: history.Grant, Tenant: s.name, Replica: owner, Epoch: epoch})
+}
+
+// rollsBack is told before the lease store forgets. What stood then is not over because of
+// that; nobody can be granted it before its fence has passed.
+func (t *truth) rollsBack() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, r := range t.w.leases.state.keys {
+		t.mu.tenants[key].excused[coord.Tenure{Key: key, Owner: r.owner, Epoch: r.epoch}] = true
+	}
+}
+
+// grantsThatCount leaves out the grants that a store forgot and made again, as long as
+// nobody served at them.
+func (t *truth) grantsThatCount(h history.History) history.History {
+	last := make(map[string][]int) // the grants that count, by tenant
+	dropped := make(map[int]bool)
+	served := func(i int) bool {
+		key, err := coord.ParseKey(h[i].Tenant)
+		must(err)
+		return t.mu.tenants[key].opened[h[i].Epoch] == h[i].Replica
+	}
+	for i, e := range h {
+		if e.Kind != history.Grant {
+			continue
+		}
+		count := last[e.Tenant]
+		var forgotten []int
+		for _, j := range count {
+			if h[j].Epoch >= e.Epoch {
+				forgotten = append(forgotten, j)
+			}
+		}
+		again := func(j int) bool { return h[j].Epoch == e.Epoch && h[j].Replica == e.Replica }
+		if slices.ContainsFunc(forgotten, again) || slices.ContainsFunc(forgotten, served) && !served(i) {
+			dropped[i] = true
+			continue
+		}
+		if !slices.ContainsFunc(forgotten, served) {
+			for _, j := range forgotten {
+				dropped[j] = true
+				for k := j; k < i; k++ {
+					dropped[k] = dropped[k] || h[k].Kind == history.End && h[k].Tenant == e.Tenant && h[k].Epoch == h[j].Epoch
+				}
+			}
+			count = count[:len(count)-len(forgotten)]
+		}
+		last[e.Tenant] = append(count, i)
+	}
+	var kept history.History
+	for i, e := range h {
+		if !dropped[i] {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+func (t *truth) renewed(tenure coord.Tenure) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.tenants[tenure.Key].renewals[tenure]++
+}
+
+func (t *truth) renewals(tenure coord.Tenure) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.tenants[tenure.Key].renewals[tenure]
+}
+
+func (t *truth) forgotten(key coord.Key, floor coord.Epoch) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.tenants[key].floor = max(t.mu.tenants[key].floor, floor)
+}
+
+// created is told of every object before it is made.
+func (t *truth) created(s *copyServer, name string, body []byte) {
+	if before, there := s.objects[name]; there && !bytes.Equal(before, body) {
+		t.complain(neverChanged, keyOf(name), "%s was", name)
+	}
+	image, ok := strings.CutSuffix(name, ".json")
+	if !ok || !strings.Contains(name, "/snap-") || s.made[image+".db"] {
+		return
+	}
+	t.complain(wholeCopies, keyOf(name), "%s was written before its image", name)
+}
+
+// keyOf returns the tenant that an object is of.
+func keyOf(name string) coord.Key {
+	parts := strings.SplitN(name, "/", 3)
+	key, err := coord.NewKey(parts[0], parts[1])
+	must(err)
+	return key
+}
+
+func (t *truth) damaged(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.tenants[keyOf(name)].damaged = true
+}
+
+func (t *truth) isDamaged(key coord.Key) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.tenants[key].damaged
+}
+
+func (t *truth) raised(key coord.Key, above coord.Epoch) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.mu.tenants[key]
+	above = max(above, s.newest)
+	if above == 0 {
+		return
+	}
+	t.w.leases.raise(key, above)
+	s.newest = above
+	t.w.history.Record(history.Event{Kind: history.Raise, Tenant: s.name, Epoch: above})
+}
+
+// observed is told of every event of a router.
+func (t *truth) observed(e router.Event) {
+	if e.Kind == router.EventReleased && e.Flushed {
+		t.w.history.Record(history.Event{Kind: history.End, Tenant: e.Key.String(), Epoch: e.Epoch, Flushed: true, Text: "handed off"})
+	}
+}
+
+// holds complains if a tenure does not stand at this moment, in the eyes of the lease store.
+func (t *truth) holds(tenure coord.Tenure, invariant history.Invariant, what string) {
+	t.mu.Lock()
+	excused := t.mu.tenants[tenure.Key].excused[tenure]
+	t.mu.Unlock()
+	if !excused && !t.w.leases.holds(tenure) {
+		t.complain(invariant, tenure.Key, "%s %s at epoch %d, which was over", tenure.Owner, what, tenure.Epoch)
+	}
+}
+
+// lists is told when a process looks at what the copy store has of a tenant, which the
+// opening does first. If it was granted
+// an epoch that is there already, or the tenant is marked, it has to refuse.
+func (t *truth) lists(p *process, key coord.Key) {
+	record, known := t.w.leases.record(key)
+	if !known || record.Owner != p.id || p.router.HandleOf(key) != nil {
+		return
+	}
+	_, marked := t.w.copies.objects[key.String()+"/rolled-back.json"]
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.mu.tenants[key]
+	tenure := coord.Tenure{Key: key, Owner: p.id, Epoch: record.Epoch}
+	if first := !s.listed[tenure]; first && (marked || record.Epoch <= t.w.copies.newest(key)) {
+		s.refuses[p.id] = true
+	}
+	s.listed[tenure] = true
+}
+
+// openEnded is told how an opening ended.
+func (t *truth) openEnded(p *process, key coord.Key, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.mu.tenants[key]
+	if !s.refuses[p.id] {
+		return
+	}
+	delete(s.refuses, p.id)
+	switch coord.CodeOf(err) {
+	case coord.CodeEpochRolledBack, coord.CodeLeaseLost, coord.CodeCopyStoreUnavailable, coord.CodeRouterClosed, coord.CodeFenced, coord.CodeLeaseStoreUnavailable:
+	default:
+		t.complainLocked(closedTenant, key, "%s saw that, and its opening ended with: %v", p.id, err)
+	}
+}
+
+// writes notes when a value is first written at an epoch.
+func (t *truth) writes(tenure coord.Tenure, value string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := entry{value, tenure.Epoch}
+	if _, again := t.mu.tenants[tenure.Key].invoked[e]; !again {
+		t.mu.tenants[tenure.Key].invoked[e] = t.w.now()
+	}
+}
+
+// opens reports whether somebody should read what the tenure started from.
+func (t *truth) opens(tenure coord.Tenure) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.mu.tenants[tenure.Key]
+	by, again := s.opened[tenure.Epoch]
+	s.opened[tenure.Epoch] = tenure.Owner
+	if again && by != tenure.Owner {
+		t.complainLocked(oneLine, tenure.Key, "%s and %s both serve epoch %d", by, tenure.Owner, tenure.Epoch)
+	}
+	return !again
+}
+
+// started is told what a tenure started from: all that its ledger has of earlier epochs.
+func (t *truth) started(tenure coord.Tenure, entries []entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.mu.tenants[tenure.Key]
+	for _, e := range entries {
+		t.w.history.Record(history.Event{Kind: history.Commit, Tenant: s.name, Replica: tenure.Owner, Epoch: tenure.Epoch, Value: e.value})
+		if e.epoch <= s.floor && tenure.Epoch > s.floor {
+			t.complainLocked(history.ForgottenStays, tenure.Key, "%s at epoch %d has %s of epoch %d", tenure.Owner, tenure.Epoch, e.value, e.epoch)
+		}
+		t.checkSupersededLocked(s, tenure, e)
+	}
+	if s.last != nil && s.last.epoch < tenure.Epoch {
+		if s.last.epoch > s.floor && !s.damaged {
+			t.checkLineLocked(s, tenure, entries)
+		}
+	}
+	if s.last == nil || s.last.epoch < tenure.Epoch {
+		s.last = &contents{epoch: tenure.Epoch, entries: entries}
+	}
+}
+
+// checkSupersededLocked complains about a value that was written after a later grant.
+func (t *truth) checkSupersededLocked(s *tenantTruth, tenure coord.Tenure, e entry) {
+	for _, later := range slices.Sorted(maps.Keys(s.granted)) {
+		if later > e.epoch && s.invoked[e] > s.granted[later] {
+			t.complainLocked(history.SupersededIsNowhere, tenure.Key,
+				"%s at epoch %d has %s, which epoch %d began to write after the grant of epoch %d", tenure.Owner, tenure.Epoch, e.value, e.epoch, later)
+			return
+		}
+	}
+}
+
+// checkLineLocked compares with what an earlier tenure started from: of the epochs before
+// that one, both have the same.
+func (t *truth) checkLineLocked(s *tenantTruth, tenure coord.Tenure, entries []entry) {
+	var old []entry
+	for _, e := range entries {
+		if e.epoch < s.last.epoch {
+			old = append(old, e)
+		}
+	}
+	if !slices.Equal(old, s.last.entries) {
+		t.complainLocked(oneLine, tenure.Key, "of what was before epoch %d, epoch %d has %d values, and epoch %d had %d",
+			s.last.epoch, tenure.Epoch, len(old), s.last.epoch, len(s.last.entries))
+	}
+}
+
+// checkSwept complains about what a forget left behind.
+func (t *truth) checkSwept(key coord.Key) {
+	t.mu.Lock()
+	floor := t.mu.tenants[key].floor
+	t.mu.Unlock()
+	for _, name := range t.w.copies.names(key.String() + "/") {
+		if e := epochOf(name); e > 0 && e <= floor {
+			t.complain(sweptAway, key, "%s is there, and everything up to epoch %d was forgotten", name, floor)
+			return
+		}
+	}
+}
