@@ -119,7 +119,8 @@ func (w *watcher) of(key coord.Key) []replicaEvent {
 // RO-8, RO-16: every tenant moves from A to B while clients append to it.
 func TestHandoffUnderAppends(t *testing.T) {
 	f := newFleet(t)
-	a, b := f.start("a"), f.start("b")
+	long := []string{"--lease-ttl", "60s", "--lease-margin", "5s"} // no lease may run out on a busy machine
+	a, b := f.start("a", long...), f.start("b", long...)
 	ctx, cancel := context.WithCancel(t.Context())
 	w := watch(ctx, a)
 	defer func() { cancel(); <-w.done }()

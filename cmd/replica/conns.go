@@ -17,6 +17,12 @@ type freshConns struct {
 	}
 }
 
+// watch makes a server close them when it shuts down.
+func (f *freshConns) watch(server *http.Server) {
+	server.ConnState = f.note
+	server.RegisterOnShutdown(f.close)
+}
+
 // note is for [http.Server.ConnState].
 func (f *freshConns) note(conn net.Conn, state http.ConnState) {
 	f.mu.Lock()

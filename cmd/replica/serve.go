@@ -251,7 +251,6 @@ func (r *replica) serveHTTP(context.Context) error {
 	if err != nil {
 		return err
 	}
-	fresh := &freshConns{}
 	server := &http.Server{
 		Handler:           r.api,
 		ReadHeaderTimeout: headerTimeout,
@@ -260,9 +259,8 @@ func (r *replica) serveHTTP(context.Context) error {
 		ErrorLog:          complaints,
 		TLSConfig:         r.guard.serverTLS(),
 		Protocols:         oneProtocol(),
-		ConnState:         fresh.note,
 	}
-	server.RegisterOnShutdown(fresh.close)
+	new(freshConns).watch(server)
 	serve := func() error { return server.Serve(r.listener) }
 	if server.TLSConfig != nil {
 		serve = func() error { return server.ServeTLS(r.listener, "", "") }

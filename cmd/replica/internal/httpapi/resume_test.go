@@ -158,7 +158,7 @@ func TestEventStreamEndsWithItsToken(t *testing.T) {
 		t.Fatal(fmt.Sprint("status ", s.status))
 	}
 	withdrawn.Store(true)
-	if f, ok := s.next(); ok {
-		t.Errorf("got %+v", f)
+	if f, ok := s.next(); ok || s.lines.Err() != nil {
+		t.Errorf("got %+v, %v, want the end of the stream", f, s.lines.Err())
 	}
 }
