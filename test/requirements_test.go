@@ -61,7 +61,7 @@ func required() (ids []string) {
 			ids = append(ids, fmt.Sprintf("%s-%d", family, i))
 		}
 	}
-	for _, trap := range []int{14, 61, 65, 66, 67, 68, 69, 71} {
+	for _, trap := range []int{14, 61, 65, 66, 67, 68, 69, 71, 72} {
 		ids = append(ids, fmt.Sprintf("trap %d", trap))
 	}
 	return ids
