@@ -166,13 +166,7 @@ func (s *scaleBed) idle(b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	err = inLanes(scaleTenants, func(i int) error {
-		h, err := r.Open(s.ctx, s.key("idle", i))
-		if err != nil {
-			return err
-		}
-		return appendNote(s.ctx, h)
-	})
+	err = inLanes(scaleTenants, func(i int) error { return s.openPatiently(r, s.key("idle", i)) })
 	if err != nil {
 		return err
 	}
@@ -198,6 +192,21 @@ func (s *scaleBed) idle(b *bench) (err error) {
 		})
 	}
 	return s.active(b, handles)
+}
+
+// openPatiently opens a tenant and appends to it, again if need be, as a client does: this
+// part is not measured.
+func (s *scaleBed) openPatiently(r *router.Router, key coord.Key) (err error) {
+	for range 5 {
+		var h *router.Handle
+		if h, err = r.Open(s.ctx, key); err == nil {
+			err = appendNote(s.ctx, h)
+		}
+		if err == nil || s.ctx.Err() != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // awaitRest returns when every tenant has been copied and is at rest.
