@@ -16,15 +16,15 @@ import (
 // their leases have ended and lose nothing that a committed copy has; what they lose was
 // acknowledged no longer before than copies are apart. Nobody else's tenants notice.
 func TestKilledUnderLoad(t *testing.T) {
-	const snapshotEvery = time.Second
-	args := append([]string{"--snapshot-every", snapshotEvery.String()}, shortLease...)
+	const ttl, snapshotEvery = 8 * time.Second, 2 * time.Second
+	args := []string{"--lease-ttl", ttl.String(), "--snapshot-every", snapshotEvery.String()}
 	f := newFleet(t)
 	c := newCrew(f.start("k0", args...), f.start("k1", args...), f.start("k2", args...))
-	keys := numberedKeys(t, 60)
-	clerks := hireClerks(12, c, keys)
+	keys := numberedKeys(t, 24)
+	clerks := hireClerks(8, c, keys)
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	var working sync.WaitGroup
+	defer func() { cancel(); working.Wait() }()
 	for _, clerk := range clerks {
 		working.Go(func() {
 			if err := clerk.work(ctx, 10_000); err != nil {
@@ -83,8 +83,8 @@ func TestKilledUnderLoad(t *testing.T) {
 		t.Fatal("the killed replica had no tenant")
 	}
 	slices.Sort(takeovers)
-	t.Logf("%d tenants taken over between %v and %v after the kill (median %v) at a TTL of 4s; %d events lost, the oldest acknowledged %v before it, with copies every %v",
-		len(takeovers), takeovers[0], takeovers[len(takeovers)-1], takeovers[len(takeovers)/2], lost, oldest, snapshotEvery)
+	t.Logf("%d tenants taken over between %v and %v after the kill (median %v) at a TTL of %v; %d events lost, the oldest acknowledged %v before it, with copies every %v",
+		len(takeovers), takeovers[0], takeovers[len(takeovers)-1], takeovers[len(takeovers)/2], ttl, lost, oldest, snapshotEvery)
 	// The time that copies take on a machine this busy is not the protocol's.
 	if limit := snapshotEvery + 15*time.Second; oldest > limit {
 		t.Errorf("an event that was acknowledged %v before the kill is lost", oldest)

@@ -27,8 +27,8 @@ func TestMovesToAndFro(t *testing.T) {
 	keys := numberedKeys(t, 3)
 	clerks := hireClerks(len(keys), c, keys)
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	var working sync.WaitGroup
+	defer func() { cancel(); working.Wait() }()
 	for _, clerk := range clerks {
 		working.Go(func() {
 			if err := clerk.work(ctx, 2); err != nil {
@@ -110,8 +110,8 @@ func TestTenantIsAskedFor(t *testing.T) {
 	clerks[0].acks[key] = []timedAck{{id: "first"}}
 	first := a.state(key)
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	var working sync.WaitGroup
+	defer func() { cancel(); working.Wait() }()
 	working.Go(func() {
 		if err := clerks[0].work(ctx, 2); err != nil {
 			t.Error(err)

@@ -151,8 +151,8 @@ func TestRollingRestart(t *testing.T) {
 	keys := numberedKeys(t, *rollingTenants)
 	clerks := hireClerks(20, c, keys)
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	var working sync.WaitGroup
+	defer func() { cancel(); working.Wait() }()
 	for _, clerk := range clerks {
 		working.Go(func() {
 			if err := clerk.work(ctx, 2); err != nil {
