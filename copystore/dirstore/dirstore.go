@@ -49,6 +49,8 @@ func (o Options) Validate() error {
 type Store struct {
 	root *os.Root // nothing outside is reachable, through symbolic links neither
 	sync func(*os.File) error
+
+	known known
 }
 
 // New opens the store in dir, which is made if need be and made durable with its

@@ -8,23 +8,83 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 )
 
-// syncUp makes dir and everything above it in the root durable. A directory that
-// another process has just made may not be durable yet, so finding one does not
-// count; syncing a clean one costs next to nothing.
+// maxKnown is how many directories are remembered. Forgetting one costs a flush.
+const maxKnown = 10_000
+
+// An identity is a directory's, for as long as the file system exists.
+type identity struct {
+	device, number uint64
+	seconds        int64
+	nanoseconds    uint32
+}
+
+// known holds the directories that are durable in everything above them: a flush of
+// something clean costs as much as another.
+type known struct {
+	sync.Mutex
+	names map[string]identity
+}
+
+func (k *known) has(name string, id identity) bool {
+	k.Lock()
+	defer k.Unlock()
+	return k.names[name] == id
+}
+
+func (k *known) add(name string, id identity) {
+	k.Lock()
+	defer k.Unlock()
+	if k.names == nil || len(k.names) >= maxKnown {
+		k.names = make(map[string]identity)
+	}
+	k.names[name] = id
+}
+
+// syncUp makes dir durable, and its own way from the root. A directory that another
+// process has just made may not be durable yet, so finding one does not count: only one
+// that was found before, and synced above, does.
 func (s *Store) syncUp(dir string) error {
-	for {
+	if err := s.syncDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	// A directory has its entry in the one above it, which cannot go before it does.
+	reached := make(map[string]identity)
+	for dir != "." {
+		id, certain, err := s.identityOf(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if certain && s.known.has(dir, id) {
+			break
+		}
+		if certain {
+			reached[dir] = id
+		}
+		dir = path.Dir(dir)
 		if err := s.syncDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if dir == "." {
-			return nil
-		}
-		dir = path.Dir(dir)
 	}
+	for name, id := range reached {
+		s.known.add(name, id)
+	}
+	return nil
+}
+
+// identityOf returns false if it is not certain.
+func (s *Store) identityOf(dir string) (id identity, certain bool, err error) {
+	d, err := s.root.Open(dir)
+	if err != nil {
+		return identity{}, false, err
+	}
+	defer d.Close()
+	id, certain = identify(d)
+	return id, certain, nil
 }
 
 // syncNearest makes dir durable, or the nearest directory above it that is still

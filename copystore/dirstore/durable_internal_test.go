@@ -61,11 +61,33 @@ func TestOrderOfSyncs(t *testing.T) {
 	if err := put(t, s, "a/b/c"); !errors.Is(err, copystore.ErrExists) {
 		t.Fatalf("second create gives %v", err)
 	}
-	check("a create that lost", nil, "a/b", "a", ".")
-	check("create a neighbour", put(t, s, "a/d"), "temp", "a", ".")
+	check("a create that lost", nil, "a/b") // what is above is known
+	check("create a neighbour", put(t, s, "a/d"), "temp", "a")
 	check("delete", s.Delete(t.Context(), "a/b/c"), "a without object")
 	check("delete again", s.Delete(t.Context(), "a/b/c"), "a without object")
 	check("delete the last", s.Delete(t.Context(), "a/d"), ". without object")
+}
+
+// A directory that was removed, and made again by somebody who may not have come further,
+// is not the one that is known.
+func TestDirectoryMadeAnew(t *testing.T) {
+	s, syncs := recording(t)
+	if err := put(t, s, "a/b/d"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.root.RemoveAll("a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.root.MkdirAll("a/b", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	*syncs = nil
+	if err := put(t, s, "a/b/c"); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"temp without object", "a/b", "a", "."}; !slices.Equal(*syncs, want) {
+		t.Errorf("synced %q, want %q", *syncs, want)
+	}
 }
 
 func TestFailingSyncFailsTheCall(t *testing.T) {
