@@ -16,6 +16,7 @@ const (
 
 	verifyTempPrefix = ".verify-"
 	warmTempPrefix   = ".warm-"
+	retiredPrefix    = ".retired-"
 )
 
 // imageTemp is where an owner's image waits for its upload. The epoch keeps a
@@ -37,10 +38,25 @@ func removeLedger(path string) error {
 	return errors.Join(errs...)
 }
 
+// Retire takes the ledger at path, which nobody has open any more, out of the way of the
+// next restore, and returns what then removes it: to free a large file takes a while. What
+// is not removed goes with the next restore.
+func Retire(path string) (remove func() error, _ error) {
+	dir, err := os.MkdirTemp(filepath.Dir(path), retiredPrefix)
+	if err != nil {
+		return nil, fmt.Errorf("retire: %w", err)
+	}
+	remove = func() error { return os.RemoveAll(dir) }
+	if err := os.Rename(path, filepath.Join(dir, filepath.Base(path))); err != nil {
+		return nil, errors.Join(fmt.Errorf("retire: %w", err), remove())
+	}
+	return remove, nil
+}
+
 // sweepTemps removes what a crashed restore, publish, verification or warm copy left in
 // a tenant's directory; keep, if not empty, is one that is still of use.
 func sweepTemps(dir, keep string) error {
-	for _, prefix := range []string{imageTempPrefix, verifyTempPrefix, warmTempPrefix} {
+	for _, prefix := range []string{imageTempPrefix, verifyTempPrefix, warmTempPrefix, retiredPrefix} {
 		left, err := filepath.Glob(filepath.Join(dir, prefix+"*"))
 		if err != nil {
 			return err

@@ -126,3 +126,27 @@ func TestNothingToWarm(t *testing.T) {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
+
+// A ledger that was retired is out of the way at once, and is swept if it was not removed.
+func TestRetire(t *testing.T) {
+	w := newWorld(t)
+	w.tenure("a1")
+	next := w.acquire()
+	next.seed("ledger.db")
+	remove, err := copystore.Retire(next.path())
+	must(t, err)
+	if _, err := os.Stat(next.path()); !os.IsNotExist(err) {
+		t.Errorf("the ledger is still in the way: %v", err)
+	}
+	must(t, next.open())
+	if left := next.files(); !slices.Equal(left, []string{"ledger.db"}) {
+		t.Errorf("left behind: %v", left)
+	}
+	must(t, remove())
+	if _, err := copystore.Retire(next.path() + "-none"); err == nil {
+		t.Error("retired a ledger that is not there")
+	}
+	if left := next.files(); !slices.Equal(left, []string{"ledger.db"}) {
+		t.Errorf("left behind: %v", left)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/copystore"
 	"github.com/leaseholddb/leasehold/internal/safeguards"
 )
 
@@ -50,11 +51,30 @@ func (h *Handle) Handoff(ctx context.Context) error {
 	h.dismantle()
 	err := h.release(ctx)
 	h.emit(Event{Kind: EventReleased, Flushed: true, Took: h.now() - began, Code: coord.CodeOf(err)})
+	removeLedger := h.retireLedger()
 	h.vacate()
-	// At last, so that neither the next owner nor who is parked here waits for it: what
-	// is removed is older than a copy that was committed while the lease was held.
+	// At last, so that neither the next owner nor who is parked here waits for it: the
+	// local ledger is in the final copy, and what else is removed is older than a copy that
+	// was committed while the lease was held.
+	removeLedger()
 	h.copies.retain(context.WithoutCancel(ctx))
 	return err
+}
+
+// retireLedger takes the local ledger, which nobody will ever read again, out of the way
+// of the next opening here.
+func (h *Handle) retireLedger() (remove func()) {
+	complain := func(err error) {
+		if err != nil {
+			h.log().Warn("the local ledger stays until the tenant is opened here again", zap.Error(err))
+		}
+	}
+	remover, err := copystore.Retire(h.db.Path())
+	if err != nil {
+		complain(err)
+		return func() {}
+	}
+	return func() { complain(remover()) }
 }
 
 // handoffFailed is the one place that decides between serving again and lost.

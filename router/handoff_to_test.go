@@ -249,3 +249,18 @@ func TestPrewarmLeavesNothing(t *testing.T) {
 		wantCode(t, err, coord.CodeRouterClosed)
 	})
 }
+
+// A tenant that was handed off takes no room on this replica any more.
+func TestHandoffLeavesNoLedger(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, k := w.router("a"), key(t, 1)
+		h := a.open(k)
+		mustAdd(t, h, "1")
+		if err := h.Handoff(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := os.ReadDir(a.TenantRoot(k)); err != nil || len(left) > 0 {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
+	})
+}
