@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/mattn/go-sqlite3"
@@ -28,8 +27,9 @@ const (
 )
 
 // Image writes a consistent, page-exact copy of the database to a new file at
-// destPath and returns when the file and its directory entry are on disk. It holds
-// every transaction that was acknowledged before the call, and no part of any other.
+// destPath. It holds every transaction that was acknowledged before the call, and no
+// part of any other. Whoever needs the file to survive a loss of power brings it to disk,
+// as copystore does with what it stores: here that would be done twice.
 //
 // Writers go on meanwhile; the image is of one moment, so constant writes do not
 // make it start again. It needs no lease and passes no gate: the
@@ -47,12 +47,6 @@ func (d *Database) Image(ctx context.Context, destPath string) error {
 	}
 	if err = f.Close(); err == nil {
 		err = d.copyTo(ctx, destPath)
-	}
-	if err == nil {
-		err = syncFile(destPath)
-	}
-	if err == nil {
-		err = syncFile(filepath.Dir(destPath))
 	}
 	if err != nil {
 		return lacking(fmt.Errorf("image: %w", errors.Join(err, os.Remove(destPath))))
@@ -160,15 +154,6 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-}
-
-// syncFile makes a file, or a directory's entries, durable.
-func syncFile(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
 
 // queryText returns the first column of the only row that text has, as text.
