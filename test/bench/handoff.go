@@ -51,7 +51,7 @@ func (b *handoffBed) queries(path string) func(*handoffReplica, string) error {
 
 // pauses measures what clients see of a planned move.
 func (b *handoffBed) pauses(out *bench) error {
-	gaps, err := b.gaps(handoffSamples, handoffSmall, b.appends)
+	gaps, err := b.gaps(out.of(handoffSamples), handoffSmall, b.appends)
 	if err != nil {
 		return err
 	}
@@ -64,12 +64,12 @@ func (b *handoffBed) pauses(out *bench) error {
 // large measures the pause of a large ledger that changes all the time, of which a whole
 // image is moved, and of one that does not.
 func (b *handoffBed) large(out *bench) error {
-	changing, err := b.gaps(4, handoffLarge, b.appends)
+	changing, err := b.gaps(4, out.of(handoffLarge), b.appends)
 	if err != nil {
 		return err
 	}
 	out.add(row{Name: "handoff under load, 200 MB: pause of acknowledged writes, median", Value: ms(median(changing)), Limit: 60_000, Better: lower, Unit: "ms", Ours: "with the image and its verification", Reference: "reported, no limit in earnest"})
-	still, err := b.gaps(6, handoffLarge, b.queries)
+	still, err := b.gaps(6, out.of(handoffLarge), b.queries)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (b *handoffBed) large(out *bench) error {
 func (b *handoffBed) failures(out *bench) error {
 	failed, answered := 0, 0
 	var why error
-	for range handoffCount / (2 * perTenant) {
+	for range max(1, out.of(handoffCount)/(2*perTenant)) {
 		answers, n, err := b.moves(2*perTenant, handoffSmall/16, b.appends, func(time.Time, time.Time) {})
 		if err != nil && n == 0 {
 			return err

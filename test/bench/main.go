@@ -41,11 +41,12 @@ func main() {
 	}
 	only := flag.String("only", "", "comma-separated suites to run; all if empty")
 	out := flag.String("json", "bench.json", "where to write the figures")
+	short := flag.Bool("short", false, "do a tenth of what takes long: the figures mean little")
 	strict := flag.Bool("strict", false, "exit with 1 if a figure misses its limit")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	missed, err := run(ctx, *only, *out)
+	missed, err := run(ctx, *only, *out, *short)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 	}
@@ -54,8 +55,8 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, only, out string) (missed int, err error) {
-	b := &bench{}
+func run(ctx context.Context, only, out string, short bool) (missed int, err error) {
+	b := &bench{short: short}
 	for _, s := range suites {
 		if only != "" && !strings.Contains(","+only+",", ","+s.name+",") {
 			continue

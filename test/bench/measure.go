@@ -33,9 +33,25 @@ func (r row) ok() bool {
 }
 
 // A bench collects rows.
-type bench struct{ rows []row }
+type bench struct {
+	short bool // a tenth of what takes long, to see that it works
+	rows  []row
+}
 
-func (b *bench) add(r row) { b.rows = append(b.rows, r) }
+func (b *bench) add(r row) {
+	if b.short {
+		r.Name += " (short run)"
+	}
+	b.rows = append(b.rows, r)
+}
+
+// of returns how much of n to do.
+func (b *bench) of(n int) int {
+	if b.short {
+		return n / 10
+	}
+	return n
+}
 
 // A side is one of the two things compared.
 type side struct {

@@ -112,7 +112,7 @@ func (s *scaleBed) opening(b *bench) error {
 	if err != nil {
 		return err
 	}
-	err = inLanes(scaleOpens, func(i int) error {
+	err = inLanes(b.of(scaleOpens), func(i int) error {
 		h, err := first.Open(s.ctx, s.key("opens", i))
 		if err != nil {
 			return err
@@ -127,13 +127,13 @@ func (s *scaleBed) opening(b *bench) error {
 		return err
 	}
 	began := time.Now()
-	err = inLanes(scaleOpens, func(i int) error {
+	err = inLanes(b.of(scaleOpens), func(i int) error {
 		_, err := second.Open(s.ctx, s.key("opens", i))
 		return err
 	})
 	took := time.Since(began)
 	b.add(row{
-		Name: "scale: opening 1,000 tenants with copies, 16 at a time", Value: scaleOpens / took.Seconds(), Limit: 300, Better: higher, Unit: "/s",
+		Name: "scale: opening 1,000 tenants with copies, 16 at a time", Value: float64(b.of(scaleOpens)) / took.Seconds(), Limit: 300, Better: higher, Unit: "/s",
 		Ours: "acquire, restore, claim, open", Reference: "etcd and copies that sync to the disk",
 	})
 	return errors.Join(err, second.Close(s.ctx))
@@ -166,7 +166,7 @@ func (s *scaleBed) idle(b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	err = inLanes(scaleTenants, func(i int) error { return s.openPatiently(r, s.key("idle", i)) })
+	err = inLanes(b.of(scaleTenants), func(i int) error { return s.openPatiently(r, s.key("idle", i)) })
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (s *scaleBed) idle(b *bench) (err error) {
 		{"descriptors", "", float64(after.descriptors - before.descriptors), 0},
 	} {
 		b.add(row{
-			Name: "scale: " + figure.what + " of an idle tenant, of 10,000", Value: figure.value / scaleTenants, Limit: figure.limit, Better: lower, Unit: figure.unit,
+			Name: "scale: " + figure.what + " of an idle tenant, of 10,000", Value: figure.value / float64(b.of(scaleTenants)), Limit: figure.limit, Better: lower, Unit: figure.unit,
 			Ours: "the process with them", Reference: "without them",
 		})
 	}
