@@ -90,8 +90,8 @@ func dispatch(ctx context.Context, args []string) error {
 			return checkFile(args[1])
 		}
 	}
-	if len(args) == 3 && args[0] == "relay" {
-		return relay(args[1], args[2])
+	if len(args) > 1 && args[0] == "relay" {
+		return runRelays(args[1:])
 	}
 	return outside(ctx, args)
 }
