@@ -25,6 +25,7 @@ import (
 // tenures in it.
 const (
 	leaseTTL      = 4 * time.Second
+	leaseMargin   = 1500 * time.Millisecond // more than etcd's election timeout: a leader that was cut off renews for about that long
 	snapshotEvery = 5 * time.Second
 	drillEvery    = 20 * time.Second
 	drainTimeout  = 10 * time.Second
@@ -206,7 +207,7 @@ func (f *fleet) replicaArgs(n *node) []string {
 	return []string{
 		"--name", n.name, "--listen", n.listen,
 		"--state-dir", filepath.Join(n.state, "replica"), "--etcd", strings.Join(f.endpoints(), ","), "--copies", f.store.flag(),
-		"--lease-ttl", leaseTTL.String(), "--snapshot-every", snapshotEvery.String(),
+		"--lease-ttl", leaseTTL.String(), "--lease-margin", leaseMargin.String(), "--snapshot-every", snapshotEvery.String(),
 		"--drill-every", drillEvery.String(), "--drain-timeout", drainTimeout.String(),
 	}
 }
