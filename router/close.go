@@ -48,7 +48,8 @@ func (e *CloseError) Unwrap() []error {
 
 // Close refuses new opens with [coord.CodeRouterClosed], undoes those under way,
 // hands every tenant off, several at a time, and ends everything the router
-// started. What cannot be handed off is abandoned at the end, so that no lease
+// started. Where a fence has passed it waits for a renewal that resumes the tenure,
+// for up to one TTL. What cannot be handed off is abandoned at the end, so that no lease
 // outlives the router; a [*CloseError] names those tenants. When ctx ends, what
 // is still draining is abandoned at once. Further calls wait for the first and return its result.
 func (r *Router) Close(ctx context.Context) error {
@@ -116,16 +117,27 @@ func (r *Router) closeTenant(ctx context.Context, t *tenant) error {
 }
 
 // handOffAtLast waits for a handoff or a forget that somebody else began, no
-// longer than a drain may take, and hands off what serves again after it.
+// longer than a drain may take, and hands off what serves again after it. A fence that has
+// passed is waited out for as long as a lease lasts: the renewals go on, and the one that
+// resumes the tenure saves what no copy has yet.
 func (h *Handle) handOffAtLast(ctx context.Context) error {
 	timer := h.router.opts.Clock.NewTimer(h.router.opts.DrainTimeout)
 	defer timer.Stop()
+	var until time.Duration // when a fence that has passed is waited for no more
 	for {
 		changed := h.changes()
 		err := h.Handoff(ctx)
 		switch {
 		case errors.Is(err, coord.CodeHandleClosed):
 			return nil
+		case errors.Is(err, coord.CodeFenced) && h.Err() == nil:
+			if until == 0 {
+				until = h.router.opts.Clock.Now() + h.router.opts.LeaseTTL
+			}
+			if !h.awaitFence(ctx, until) {
+				return err
+			}
+			continue
 		case !errors.Is(err, coord.CodeDraining):
 			return err
 		}
@@ -139,6 +151,20 @@ func (h *Handle) handOffAtLast(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// awaitFence returns true when the lease can be proved again, or the tenure has
+// ended, and false when ctx ends or the time has come before.
+func (h *Handle) awaitFence(ctx context.Context, until time.Duration) bool {
+	for h.lease.Check() != nil {
+		if ctx.Err() != nil || h.router.opts.Clock.Now() >= until {
+			return false
+		}
+		if !h.sleep(minRenewEvery) {
+			return true
+		}
+	}
+	return true
 }
 
 // observerGrace bounds how long Close waits for an observer to take the last

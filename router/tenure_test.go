@@ -257,6 +257,37 @@ func TestCloseWaitsForAHandoff(t *testing.T) {
 	})
 }
 
+// RO-8: a closing that meets a fence that has passed waits for the renewal that resumes
+// the tenure, and loses nothing.
+func TestCloseWaitsForAFence(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.router("a"), w.router("b")
+		mustAdd(t, a.open(key(t, 1)), "one")
+		w.leases.fail("renew", &coord.Error{Code: coord.CodeLeaseStoreUnavailable})
+		time.Sleep(ttl - margin) // the fence is here, and the store has the lease for the margin
+		time.AfterFunc(margin/2, func() { w.leases.fail("renew", nil) })
+		if err := a.Close(t.Context()); err != nil {
+			t.Errorf("Close() = %v, though a renewal could resume the tenure", err)
+		}
+		wantHeld(t, b.open(key(t, 1)), "one")
+	})
+}
+
+// A lease store that does not come back holds a closing up for one lease.
+func TestCloseGivesAFenceUp(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.router("a")
+		mustAdd(t, a.open(key(t, 1)), "one")
+		w.leases.fail("renew", &coord.Error{Code: coord.CodeLeaseStoreUnavailable})
+		time.Sleep(ttl)
+		begin := time.Now()
+		wantCode(t, a.Close(t.Context()), coord.CodeFenced)
+		if took := time.Since(begin); took > ttl+time.Second {
+			t.Errorf("Close took %v", took)
+		}
+	})
+}
+
 // RO-15: a lease that could not be given back is reported, not claimed as released.
 func TestCloseReportsAnUnreleasedLease(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

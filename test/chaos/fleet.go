@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,11 +25,12 @@ import (
 // tenures in it.
 const (
 	leaseTTL      = 4 * time.Second
+	leaseMargin   = 1500 * time.Millisecond // more than etcd's election timeout: a leader that was cut off renews for about that long
 	snapshotEvery = 5 * time.Second
 	drillEvery    = 20 * time.Second
 	drainTimeout  = 10 * time.Second
 
-	replicaPort  = ":8420"
+	firstPort    = 8421 // of the replicas, which count up
 	startTimeout = time.Minute
 )
 
@@ -38,7 +40,8 @@ type node struct {
 	host    *host
 	process *process
 	state   string // directory, on a disk of its own
-	url     string
+	listen  string // loopback address, which leads there from every replica's host
+	url     string // for clients
 }
 
 // A member is a member of the etcd cluster and its host.
@@ -168,12 +171,13 @@ func (f *fleet) makeMembers() error {
 }
 
 func (f *fleet) makeNodes() error {
-	for _, name := range []string{"a", "b", "c"} {
+	for i, name := range []string{"a", "b", "c"} {
 		h, err := f.network.host(name)
 		if err != nil {
 			return err
 		}
-		n := &node{name: name, host: h, url: "http://" + h.address + replicaPort}
+		port := strconv.Itoa(firstPort + i)
+		n := &node{name: name, host: h, listen: "127.0.0.1:" + port, url: "http://" + h.address + ":" + port}
 		if n.state, err = memoryDisk(filepath.Join(f.setup.Work, "state-"+name)); err != nil {
 			return err
 		}
@@ -183,18 +187,27 @@ func (f *fleet) makeNodes() error {
 			return cmd
 		})
 		f.nodes = append(f.nodes, n)
-		f.others = append(f.others, newProcess(name+"-relay", f.log(name+"-relay"), func() *exec.Cmd {
-			return h.command(f.self, "relay", h.address+replicaPort, "127.0.0.1"+replicaPort)
-		}))
+	}
+	for _, n := range f.nodes {
+		relays := []string{"relay"}
+		for _, other := range f.nodes {
+			outside := strings.TrimPrefix(other.url, "http://")
+			if other == n {
+				relays = append(relays, outside+"="+n.listen)
+				continue
+			}
+			relays = append(relays, other.listen+"="+outside)
+		}
+		f.others = append(f.others, newProcess(n.name+"-relay", f.log(n.name+"-relay"), func() *exec.Cmd { return n.host.command(f.self, relays...) }))
 	}
 	return nil
 }
 
 func (f *fleet) replicaArgs(n *node) []string {
 	return []string{
-		"--name", n.name, "--listen", "127.0.0.1" + replicaPort, "--advertise", n.url,
+		"--name", n.name, "--listen", n.listen,
 		"--state-dir", filepath.Join(n.state, "replica"), "--etcd", strings.Join(f.endpoints(), ","), "--copies", f.store.flag(),
-		"--lease-ttl", leaseTTL.String(), "--snapshot-every", snapshotEvery.String(),
+		"--lease-ttl", leaseTTL.String(), "--lease-margin", leaseMargin.String(), "--snapshot-every", snapshotEvery.String(),
 		"--drill-every", drillEvery.String(), "--drain-timeout", drainTimeout.String(),
 	}
 }

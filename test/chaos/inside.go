@@ -41,7 +41,7 @@ func inside(ctx context.Context, text string) error {
 		return fmt.Errorf("%w (logs are in %s)", err, s.Out)
 	}
 	fmt.Printf("%s: three etcd members, three replicas, %d tenants, %d clients, seed %d, faults for %v\n", s.Store, s.Tenants, s.Clients, s.Seed, s.Duration)
-	r := &run{fleet: f, begin: begin, faults: plan(s.Seed, s.Duration), nemesis: &nemesis{fleet: f, active: make(map[string]int)}}
+	r := &run{fleet: f, begin: begin, faults: plan(s.Seed, s.Duration, s.StopEtcd), nemesis: &nemesis{fleet: f, active: make(map[string]int)}}
 	if err := r.play(ctx); err != nil {
 		return err
 	}

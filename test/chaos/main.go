@@ -40,6 +40,7 @@ import (
 type setup struct {
 	Seed     uint64
 	Duration time.Duration // of the faults
+	StopEtcd time.Duration // longest stop of an etcd member
 	Store    string        // storeDirectory or storeS3
 	Tenants  int
 	Clients  int
@@ -90,8 +91,8 @@ func dispatch(ctx context.Context, args []string) error {
 			return checkFile(args[1])
 		}
 	}
-	if len(args) == 3 && args[0] == "relay" {
-		return relay(args[1], args[2])
+	if len(args) > 1 && args[0] == "relay" {
+		return runRelays(args[1:])
 	}
 	return outside(ctx, args)
 }
@@ -102,6 +103,7 @@ func outside(ctx context.Context, args []string) error {
 	base := setup{}
 	flags.Uint64Var(&base.Seed, "seed", 1, "of the plan of faults")
 	flags.DurationVar(&base.Duration, "duration", time.Minute, "how long faults happen")
+	flags.DurationVar(&base.StopEtcd, "stop-etcd", defaultStopEtcd, "longest stop of an etcd member; more than the default breaks what etcd itself promises")
 	stores := flags.String("store", "both", storeDirectory+", "+storeS3+" or both, one after the other")
 	flags.IntVar(&base.Tenants, "tenants", 100, "how many tenants")
 	flags.IntVar(&base.Clients, "clients", 10, "how many clients at once")
@@ -119,8 +121,8 @@ func outside(ctx context.Context, args []string) error {
 	default:
 		return fmt.Errorf("store %q is neither %s nor %s nor both", *stores, storeDirectory, storeS3)
 	}
-	if base.Tenants < 1 || base.Clients < 1 || base.Duration < minDuration {
-		return fmt.Errorf("at least one tenant, one client and %v are needed", minDuration)
+	if base.Tenants < 1 || base.Clients < 1 || base.Duration < minDuration || base.StopEtcd < time.Second {
+		return fmt.Errorf("at least one tenant, one client, %v, and a second for stops of etcd are needed", minDuration)
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("a run makes namespaces and mounts, for which it needs root")
@@ -147,7 +149,7 @@ func runAll(ctx context.Context, base setup, stores []string) (err error) {
 		one := base
 		one.Store = store
 		one.Work = filepath.Join(work, store)
-		one.Command = fmt.Sprintf("go run ./test/chaos -store %s -seed %d -duration %v -tenants %d -clients %d", store, base.Seed, base.Duration, base.Tenants, base.Clients)
+		one.Command = fmt.Sprintf("go run ./test/chaos -store %s -seed %d -duration %v -stop-etcd %v -tenants %d -clients %d", store, base.Seed, base.Duration, base.StopEtcd, base.Tenants, base.Clients)
 		if one.Out, err = filepath.Abs(filepath.Join(base.Out, fmt.Sprintf("%s-%d", store, base.Seed))); err != nil {
 			return err
 		}

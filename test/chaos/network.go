@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // enter makes the run's namespaces usable: mounts do not spread, /proc shows the run's
@@ -89,8 +90,21 @@ func (h *host) command(program string, args ...string) *exec.Cmd {
 	return exec.Command("ip", append([]string{"netns", "exec", h.name, program}, args...)...)
 }
 
-// relay passes connections on: a replica serves on loopback only, and its host's
-// address leads there.
+// dialTimeout is what a relay gives the other side to take a connection.
+const dialTimeout = 5 * time.Second
+
+// runRelays passes connections on, for each pair from=to. A replica serves on loopback only and
+// advertises that address: on its own host connections come in from the host's address, and
+// on the others the same loopback address leads to it.
+func runRelays(pairs []string) error {
+	failed := make(chan error, len(pairs))
+	for _, pair := range pairs {
+		from, to, _ := strings.Cut(pair, "=")
+		go func() { failed <- relay(from, to) }()
+	}
+	return <-failed
+}
+
 func relay(from, to string) error {
 	l, err := net.Listen("tcp", from)
 	if err != nil {
@@ -103,9 +117,9 @@ func relay(from, to string) error {
 		}
 		go func() {
 			defer client.Close()
-			server, err := net.Dial("tcp", to)
+			server, err := net.DialTimeout("tcp", to, dialTimeout)
 			if err != nil {
-				return // the replica is down, and the client sees the connection end
+				return // what it leads to is down, and the client sees the connection end
 			}
 			defer server.Close()
 			go func() {

@@ -14,16 +14,19 @@ func TestPlan(t *testing.T) {
 	const duration = 10 * time.Minute
 	kinds := make(map[faultKind]bool)
 	for seed := range uint64(20) {
-		faults := plan(seed, duration)
-		if !reflect.DeepEqual(faults, plan(seed, duration)) {
+		faults := plan(seed, duration, defaultStopEtcd)
+		if !reflect.DeepEqual(faults, plan(seed, duration, defaultStopEtcd)) {
 			t.Fatalf("seed %d makes two plans", seed)
 		}
-		if reflect.DeepEqual(faults, plan(seed+1, duration)) {
+		if reflect.DeepEqual(faults, plan(seed+1, duration, defaultStopEtcd)) {
 			t.Errorf("seeds %d and %d make the same plan", seed, seed+1)
 		}
 		free := make(map[string]time.Duration)
 		for _, f := range faults {
 			kinds[f.Kind] = true
+			if (f.Kind == stopMember || f.Kind == stopMajority) && f.For > defaultStopEtcd {
+				t.Errorf("seed %d: %+v stops etcd for too long", seed, f)
+			}
 			if f.At < free[f.hits()] || f.At+f.For > duration || f.For <= 0 {
 				t.Errorf("seed %d: %+v comes too early, or ends too late", seed, f)
 			}
@@ -36,7 +39,7 @@ func TestPlan(t *testing.T) {
 	if len(kinds) != len(doses) {
 		t.Errorf("only %d of %d kinds of fault are ever planned", len(kinds), len(doses))
 	}
-	if len(plan(1, minDuration)) == 0 {
+	if len(plan(1, minDuration, defaultStopEtcd)) == 0 {
 		t.Error("the shortest run has no fault")
 	}
 }
