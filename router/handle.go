@@ -36,6 +36,7 @@ type Handle struct {
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
 	gone   chan struct{} // closed when nothing of the handle is left
+	doubt  chan struct{} // has a value when the lease is said to have ended
 
 	settled atomic.Int64 // when the lease was granted or a HandoffTo last failed, on the replica's clock
 	moving  atomic.Bool  // a HandoffTo is under way

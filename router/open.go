@@ -56,7 +56,7 @@ func (r *Router) acquire(key coord.Key, waited bool) (*Handle, error) {
 		}
 		return nil, err
 	}
-	h := &Handle{router: r, key: key, lease: lease, gate: &viewGate{lease: lease}, gone: make(chan struct{})}
+	h := &Handle{router: r, key: key, lease: lease, gate: &viewGate{lease: lease}, gone: make(chan struct{}), doubt: make(chan struct{}, 1)}
 	h.settled.Store(int64(r.opts.Clock.Now()))
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.mu.changed = make(chan struct{})

@@ -21,7 +21,7 @@ const renewalMoments = 4
 // since a renewal may still resume the tenure.
 func (h *Handle) renewLoop() {
 	wait := h.untilRenewal()
-	for h.sleep(wait) {
+	for h.awaitRenewal(wait) {
 		began := h.now()
 		err := h.renewOnce()
 		switch {
@@ -77,6 +77,20 @@ func (h *Handle) sleep(d time.Duration) bool {
 	defer timer.Stop()
 	select {
 	case <-timer.C():
+		return true
+	case <-h.ctx.Done():
+		return false
+	}
+}
+
+// awaitRenewal is sleep, cut short by a doubt about the lease.
+func (h *Handle) awaitRenewal(d time.Duration) bool {
+	timer := h.router.opts.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return true
+	case <-h.doubt:
 		return true
 	case <-h.ctx.Done():
 		return false

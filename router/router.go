@@ -85,6 +85,9 @@ func New(opts Options) (*Router, error) {
 	if store, ok := opts.Leases.(coord.WantStore); ok {
 		r.background.Go(func() { r.watchWants(store) })
 	}
+	if store, ok := opts.Leases.(coord.EndWatcher); ok {
+		r.background.Go(func() { r.watchEnds(store) })
+	}
 	return r, nil
 }
 
