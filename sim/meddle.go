@@ -37,7 +37,7 @@ func (w *world) begin(f Fault) {
 func (w *world) strike(f Fault) {
 	w.stats.Faults++
 	w.logf("fault: %s", f)
-	w.history.Record(history.Event{Kind: history.Fault, Replica: w.replicaName(f), Text: f.String()})
+	w.record("", history.Event{Kind: history.Fault, Replica: w.replicaName(f), Text: f.String()})
 	undo := func() {}
 	r := w.replicas[f.Replica]
 	switch f.Kind {
@@ -139,8 +139,8 @@ func (w *world) spoil(o *op) bool {
 	w.armed = slices.Delete(w.armed, i, i+1)
 	w.stats.Faults++
 	w.logf("fault: %s on %s %s", f, o.site, o.detail)
-	w.history.Record(history.Event{Kind: history.Fault, Replica: w.replicaName(*f), Text: f.String()})
-	w.history.Record(history.Event{Kind: history.Heal, Replica: w.replicaName(*f), Text: f.String()})
+	w.record("", history.Event{Kind: history.Fault, Replica: w.replicaName(*f), Text: f.String()})
+	w.record("", history.Event{Kind: history.Heal, Replica: w.replicaName(*f), Text: f.String()})
 	switch f.Kind {
 	case Refuse:
 		o.err = errStore
@@ -199,5 +199,5 @@ func (w *world) damage(f Fault) {
 	}
 	w.truth.damaged(name)
 	parts := strings.SplitN(name, "/", 3)
-	w.history.Record(history.Event{Kind: history.Damage, Tenant: parts[0] + "/" + parts[1], Epoch: coord.Epoch(epochOf(name)), Text: name})
+	w.record("", history.Event{Kind: history.Damage, Tenant: parts[0] + "/" + parts[1], Epoch: coord.Epoch(epochOf(name)), Text: name})
 }

@@ -129,5 +129,5 @@ func (w *world) observe(p *process, e router.Event) {
 	if p.isGone() {
 		return
 	}
-	w.truth.observed(e)
+	w.truth.observed(p, e)
 }

@@ -28,7 +28,7 @@ func (w *world) heals() {
 			r.proc.stoppedUntil = 0
 		}
 	}
-	w.history.Record(history.Event{Kind: history.Healed, Within: w.bound()})
+	w.record("", history.Event{Kind: history.Healed, Within: w.bound()})
 	w.mu.Lock()
 	w.over = true
 	w.mu.Unlock()

@@ -72,7 +72,6 @@ func newWorld(cfg Config, dir string) *world {
 		must(err)
 		w.keys = append(w.keys, key)
 	}
-	w.history = history.NewRecorder(w.now)
 	w.truth = newTruth(w)
 	w.leases = newLeaseServer(w)
 	w.copies = newCopyServer(w)
@@ -130,7 +129,8 @@ func (w *world) end() {
 }
 
 func (w *world) result() Result {
-	h := w.truth.grantsThatCount(w.history.History())
+	w.takeNotes()
+	h := w.truth.grantsThatCount(w.events)
 	r := Result{Config: w.cfg, History: h, Violations: w.truth.violations(), Stats: w.stats}
 	sum := sha256.New()
 	must(h.Write(sum))

@@ -48,7 +48,7 @@ type world struct {
 	shares   []int // of acts
 	hot      bool  // most calls are for one tenant
 	truth    *truth
-	history  *history.Recorder
+	events   history.History
 	stats    Stats
 	trace    io.Writer // nil unless somebody wants to watch
 
@@ -56,6 +56,7 @@ type world struct {
 		sync.Mutex
 		arrivals  []*op
 		newTimers []*timer
+		notes     []note
 		stopped   map[*timer]bool
 		operator  bool // a client has asked for one
 	}
@@ -90,6 +91,7 @@ func (w *world) logf(format string, args ...any) {
 // waits for, in an order that does not depend on how its goroutines ran.
 func (w *world) settle() {
 	synctest.Wait()
+	w.takeNotes()
 	w.mu.Lock()
 	arrivals, timers, stopped := w.mu.arrivals, w.mu.newTimers, w.mu.stopped
 	w.mu.arrivals, w.mu.newTimers, w.mu.stopped = nil, nil, make(map[*timer]bool)
@@ -308,7 +310,7 @@ func (w *world) heal(due func(healing) bool) {
 		}
 		w.healing = slices.Delete(w.healing, i, i+1)
 		w.logf("ends: %s", h.fault)
-		w.history.Record(history.Event{Kind: history.Heal, Replica: w.replicaName(h.fault), Text: h.fault.String()})
+		w.record("", history.Event{Kind: history.Heal, Replica: w.replicaName(h.fault), Text: h.fault.String()})
 		h.undo()
 	}
 }
