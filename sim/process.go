@@ -80,7 +80,6 @@ func (w *world) kill(r *replica) (left string) {
 	for _, c := range w.clients {
 		c.lose(p)
 	}
-	w.letLand(p)
 	w.takeDown(p)
 	return left
 }

@@ -60,7 +60,8 @@ func newWorld(cfg Config, dir string) *world {
 	}
 	w.hot = w.rng.IntN(2) == 0
 	w.shares = shares(w.rng, usual)
-	if slices.ContainsFunc(cfg.Faults, func(f Fault) bool { return f.Kind == Backwards }) {
+	w.mayRollBack = slices.ContainsFunc(cfg.Faults, func(f Fault) bool { return f.Kind == Backwards })
+	if w.mayRollBack {
 		// What was forgotten is remembered by the lease store alone: a backup of it from
 		// before brings back what was not yet deleted.
 		w.shares[forgetting] = 0

@@ -28,18 +28,19 @@ type world struct {
 	begun time.Time  // in the bubble
 	keys  []coord.Key
 
-	step       int
-	parked     []*op
-	timers     []*timer
-	late       []landing // requests that arrive after their callers gave up
-	last       *op       // what went on in the step before
-	faults     []Fault   // still to come, in the order of their steps
-	armed      []*Fault  // waiting for a call, or for a site
-	healing    []healing // what ends by itself
-	calm       bool      // no faults any more
-	rolledBack bool      // the lease store was, at least once
-	over       bool      // clients begin nothing any more
-	ended      bool      // everything is being taken down
+	step        int
+	parked      []*op
+	timers      []*timer
+	late        []landing // requests that arrive after their callers gave up
+	last        *op       // what went on in the step before
+	faults      []Fault   // still to come, in the order of their steps
+	armed       []*Fault  // waiting for a call, or for a site
+	healing     []healing // what ends by itself
+	calm        bool      // no faults any more
+	rolledBack  bool      // the lease store was, at least once
+	mayRollBack bool      // there is such a fault
+	over        bool      // clients begin nothing any more
+	ended       bool      // everything is being taken down
 
 	replicas []*replica
 	leases   *leaseServer
