@@ -43,7 +43,7 @@ type Fault struct {
 func (f Fault) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %s", f.Step, f.Kind)
-	if f.usesReplica() {
+	if f.usesReplica() || f.Replica > 0 {
 		fmt.Fprintf(&b, " replica=%d", f.Replica)
 	}
 	if f.Store != "" {

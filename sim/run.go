@@ -43,11 +43,14 @@ func Run(cfg Config) (Result, error) {
 func newWorld(cfg Config, dir string) *world {
 	w := &world{dir: dir, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), begun: time.Now(), trace: cfg.Trace}
 	w.mu.stopped = make(map[*timer]bool)
+	// Whatever is given, the same is drawn, so that a result's Config makes it again.
+	ttl := []time.Duration{10 * time.Second, time.Minute, 10 * time.Minute}[w.rng.IntN(3)]
+	copiesIn := []time.Duration{1, 2, 8, 40}[w.rng.IntN(4)]
 	if cfg.TTL == 0 {
-		cfg.TTL = []time.Duration{10 * time.Second, time.Minute, 10 * time.Minute}[w.rng.IntN(3)]
+		cfg.TTL = ttl
 	}
 	if cfg.SnapshotEvery == 0 {
-		cfg.SnapshotEvery = cfg.TTL * []time.Duration{1, 2, 8, 40}[w.rng.IntN(4)] / 2
+		cfg.SnapshotEvery = cfg.TTL * copiesIn / 2
 	}
 	generated := generate(w.rng, cfg)
 	if cfg.Faults == nil {

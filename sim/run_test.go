@@ -83,6 +83,9 @@ func TestFaultsReplay(t *testing.T) {
 	if again.Hash != first.Hash {
 		t.Error("the same faults from a list make another history")
 	}
+	if again, err = sim.Run(first.Config); err != nil || again.Hash != first.Hash {
+		t.Errorf("the configuration of a result makes another history: %v", err)
+	}
 	without, err := sim.Run(sim.Config{Seed: 7, Faults: []sim.Fault{}})
 	if err != nil {
 		t.Fatal(err)
