@@ -39,7 +39,8 @@ func generate(rng *rand.Rand, cfg Config) []Fault {
 
 // plot draws faults that belong together now and then, since by themselves they seldom meet:
 // an owner that is superseded in the middle of a copy, and whose successors die before they
-// have one, an owner that wakes up after a rollback, and an upload that outlasts a forget.
+// have one, an owner that wakes up after a rollback, an upload that outlasts a forget, and a forget
+// that leaves something behind.
 func (g generator) plot() []Fault {
 	r, step := g.rng.IntN(g.cfg.Replicas), g.rng.IntN(1+g.cfg.Steps*2/3)
 	long := g.cfg.TTL + g.duration()
@@ -61,6 +62,12 @@ func (g generator) plot() []Fault {
 				refused := Fault{Step: step / 2, Kind: Refuse, Replica: other, At: "copies.create-image"}
 				faults = append(faults, refused, refused, Fault{Step: step/2 + 120 + g.rng.IntN(160), Kind: Crash, Replica: other, For: g.cfg.TTL / 2})
 			}
+		}
+		return faults
+	case 6: // a forget deletes origins, and hardly anything else does
+		var faults []Fault
+		for each := range g.cfg.Replicas {
+			faults = append(faults, Fault{Step: step / 4, Kind: Refuse, Replica: each, At: "copies.delete-origin"})
 		}
 		return faults
 	case 5:

@@ -114,11 +114,16 @@ func (t *truth) checkLineLocked(s *tenantTruth, tenure coord.Tenure, entries []e
 	}
 }
 
-// checkSwept complains about what a forget left behind.
+// checkSwept complains about what a forget left behind, if the tenant was opened since
+// nothing went wrong any more.
 func (t *truth) checkSwept(key coord.Key) {
 	t.mu.Lock()
-	floor := t.mu.tenants[key].floor
+	s := t.mu.tenants[key]
+	floor, opened := s.floor, s.granted[s.newest]
 	t.mu.Unlock()
+	if opened < t.w.lastHarm || len(t.w.late) > 0 {
+		return
+	}
 	for _, name := range t.w.copies.names(key.String() + "/") {
 		if e := epochOf(name); e > 0 && e <= floor {
 			t.complain(sweptAway, key, "%s is there, and everything up to epoch %d was forgotten", name, floor)

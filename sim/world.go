@@ -31,16 +31,17 @@ type world struct {
 	step        int
 	parked      []*op
 	timers      []*timer
-	late        []landing // requests that arrive after their callers gave up
-	last        *op       // what went on in the step before
-	faults      []Fault   // still to come, in the order of their steps
-	armed       []*Fault  // waiting for a call, or for a site
-	healing     []healing // what ends by itself
-	calm        bool      // no faults any more
-	rolledBack  bool      // the lease store was, at least once
-	mayRollBack bool      // there is such a fault
-	over        bool      // clients begin nothing any more
-	ended       bool      // everything is being taken down
+	late        []landing     // requests that arrive after their callers gave up
+	last        *op           // what went on in the step before
+	faults      []Fault       // still to come, in the order of their steps
+	armed       []*Fault      // waiting for a call, or for a site
+	healing     []healing     // what ends by itself
+	calm        bool          // no faults any more
+	rolledBack  bool          // the lease store was, at least once
+	lastHarm    time.Duration // when the faults ended, or something landed late
+	mayRollBack bool          // there is such a fault
+	over        bool          // clients begin nothing any more
+	ended       bool          // everything is being taken down
 
 	replicas []*replica
 	leases   *leaseServer
@@ -231,6 +232,7 @@ func (w *world) take(c choice) {
 		l := w.late[c.landing]
 		w.late = slices.Delete(w.late, c.landing, c.landing+1)
 		w.logf("lands late: %s", l.what)
+		w.lastHarm = w.now()
 		l.apply()
 	}
 }
