@@ -2,8 +2,6 @@ package sim
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -25,6 +23,7 @@ type client struct {
 	unclear []attempt // appends that may be repeated
 
 	acknowledged int
+	calls        uint64
 	ended        bool // its goroutine
 
 	call *pending // guarded by world.mu
@@ -76,7 +75,7 @@ func (c *client) lose(p *process) {
 	}
 	call.lost = true
 	c.w.mu.Unlock()
-	c.w.history.Return(call.began, history.Event{Outcome: history.Unknown, Replica: p.id, Code: "CRASHED"})
+	c.returned(call, history.Event{Outcome: history.Unknown, Replica: p.id, Code: "CRASHED"})
 }
 
 // acts are what a client does, with how often, in parts of a whole.
@@ -188,7 +187,7 @@ func (c *client) open(p *process, key coord.Key) (*router.Handle, error) {
 				entries = append(entries, entry{string(e.Actor), epoch})
 			}
 		}
-		c.w.truth.started(tenure, entries)
+		c.w.truth.started(c.source(), tenure, entries)
 	}
 	return h, nil
 }
@@ -202,7 +201,11 @@ func (c *client) invoke(p *process, h *router.Handle, call history.Call, value s
 	if call == history.Append || call == history.Set {
 		c.w.truth.writes(tenureOf(h, p), value)
 	}
-	one := &pending{proc: p, began: c.w.history.Invoke(history.Event{Tenant: h.Key().String(), Client: c.n, Call: call, Value: value})}
+	c.calls++
+	one := &pending{proc: p, began: history.Event{
+		Kind: history.Invoke, Tenant: h.Key().String(), Client: c.n, Op: uint64(c.n)*1_000_000 + c.calls, Call: call, Value: value,
+	}}
+	c.w.record(c.source(), one.began)
 	c.w.mu.Lock()
 	c.call = one
 	c.w.mu.Unlock()
@@ -219,6 +222,10 @@ func (c *client) finish(one *pending, h *router.Handle, err error, e history.Eve
 		return
 	}
 	e.Replica, e.Outcome, e.Code = one.proc.id, outcomeOf(err), string(coord.CodeOf(err))
+	if e.Outcome == history.Unknown && e.Code == "" && h.Err() != nil {
+		// Which error a call hears whose database is closed under it is a matter of chance.
+		e.Code = string(coord.CodeHandleClosed)
+	}
 	call := one.began.Call
 	switch {
 	case e.Outcome == history.OK && e.Epoch == 0:
@@ -232,7 +239,14 @@ func (c *client) finish(one *pending, h *router.Handle, err error, e history.Eve
 			c.w.truth.holds(tenureOf(h, one.proc), history.ProvableTenure, fmt.Sprintf("acknowledged %s %s", call, one.began.Value))
 		}
 	}
-	c.w.history.Return(one.began, e)
+	c.returned(one, e)
+}
+
+// returned records what e says of the end of a call.
+func (c *client) returned(one *pending, e history.Event) {
+	began := one.began
+	e.Kind, e.Tenant, e.Client, e.Op, e.Call, e.Value = history.Return, began.Tenant, began.Client, began.Op, began.Call, began.Value
+	c.w.record(c.source(), e)
 }
 
 // outcomeOf says what an error promises.
@@ -267,176 +281,4 @@ func (c *client) nextAppend(h *router.Handle) string {
 		}
 	}
 	return c.newValue()
-}
-
-const (
-	appended = "append"
-	assigned = "set"
-)
-
-func (c *client) run(h *router.Handle, p *process, work func(ctx context.Context, v *router.View) error) error {
-	return h.Run(context.Background(), func(ctx context.Context, v *router.View) error {
-		if !p.isGone() {
-			c.w.truth.holds(tenureOf(h, p), behindTheFence, "began to work")
-		}
-		return work(ctx, v)
-	})
-}
-
-func (c *client) append(h *router.Handle, p *process) {
-	value := c.nextAppend(h)
-	one := c.invoke(p, h, history.Append, value)
-	err := c.run(h, p, func(ctx context.Context, v *router.View) error {
-		return ignoreConflict(v.Ledger().Append(ctx, event(appended, value, h)))
-	})
-	c.finish(one, h, err, history.Event{})
-}
-
-// ignoreConflict takes a value that another epoch wrote for what it is: there already.
-func ignoreConflict(_ ledger.Event, _ bool, err error) error {
-	if errors.Is(err, coord.CodeIdempotencyConflict) {
-		return nil
-	}
-	return err
-}
-
-// appendPlainly does not count as work in flight.
-func (c *client) appendPlainly(h *router.Handle, p *process) {
-	value := c.newValue()
-	one := c.invoke(p, h, history.Append, value)
-	err := ignoreConflict(h.Ledger().Append(context.Background(), event(appended, value, h)))
-	c.finish(one, h, err, history.Event{})
-}
-
-const insert = `INSERT INTO events (tenant_id, ts, actor, kind, subject_id, payload, idem_key) VALUES (?, ?, ?, ?, ?, 'null', ?) RETURNING seq`
-
-// appendInParts leaves its statement half done for a while, so that the commit comes long
-// after the proof before the work.
-func (c *client) appendInParts(h *router.Handle, p *process) {
-	value := c.newValue()
-	one := c.invoke(p, h, history.Append, value)
-	e := event(appended, value, h)
-	rows, err := h.DB().QueryContext(context.Background(), insert, h.Key().Tenant(), e.Time.UnixMilli(), e.Actor, e.Kind, e.SubjectID, e.IdemKey)
-	if err != nil {
-		c.finish(one, h, err, history.Event{})
-		return
-	}
-	rows.Next()
-	err = rows.Err()
-	c.rest(time.Duration(c.rng.Int64N(int64(c.w.cfg.TTL))) >> c.rng.IntN(6))
-	tenure := tenureOf(h, p)
-	renewals := c.w.truth.renewals(tenure)
-	fenced := c.look(h)
-	closed := rows.Close()
-	if err == nil {
-		err = closed
-	}
-	if fenced && !p.isGone() && err != nil && errors.Is(err, coord.CodeOutcomeUnknown) && renewals == c.w.truth.renewals(tenure) {
-		c.w.truth.complain(behindTheFence, h.Key(), "%s committed %s at epoch %d, which it knew to be over", p.id, value, h.Epoch())
-	}
-	c.finish(one, h, err, history.Event{})
-}
-
-// look asks the gate.
-func (c *client) look(h *router.Handle) (fenced bool) { return h.Check() != nil }
-
-func (c *client) set(h *router.Handle, p *process) {
-	value := c.newValue()
-	one := c.invoke(p, h, history.Set, value)
-	err := c.run(h, p, func(ctx context.Context, v *router.View) error {
-		tx, err := v.DB().BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = tx.Rollback() }()
-		c.rest(time.Duration(c.rng.Int64N(int64(c.w.cfg.TTL))) >> (2 + c.rng.IntN(8)))
-		if _, _, err := v.Ledger().AppendTx(ctx, tx, event(assigned, value, h)); err != nil {
-			return err
-		}
-		return tx.Commit()
-	})
-	c.finish(one, h, err, history.Event{})
-}
-
-// actorsSQL lists values in the order in which they were written.
-const actorsSQL = `SELECT actor FROM events WHERE kind = ? ORDER BY seq`
-
-func actors(ctx context.Context, db *sql.DB, kind string) ([]string, error) {
-	rows, err := db.QueryContext(ctx, actorsSQL, kind)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var all []string
-	for rows.Next() {
-		var actor string
-		if err := rows.Scan(&actor); err != nil {
-			return nil, err
-		}
-		all = append(all, actor)
-	}
-	return all, rows.Err()
-}
-
-func (c *client) read(h *router.Handle, p *process) {
-	one := c.invoke(p, h, history.Read, "")
-	var values []string
-	err := c.run(h, p, func(ctx context.Context, v *router.View) (err error) {
-		values, err = actors(ctx, v.DB(), appended)
-		return err
-	})
-	c.finish(one, h, err, history.Event{Values: values})
-}
-
-func (c *client) readPlainly(h *router.Handle, p *process) {
-	one := c.invoke(p, h, history.Read, "")
-	values, err := actors(context.Background(), h.DB(), appended)
-	c.finish(one, h, err, history.Event{Values: values})
-}
-
-func (c *client) get(h *router.Handle, p *process) {
-	one := c.invoke(p, h, history.Get, "")
-	var values []string
-	err := c.run(h, p, func(ctx context.Context, v *router.View) (err error) {
-		values, err = actors(ctx, v.DB(), assigned)
-		return err
-	})
-	if len(values) > 1 {
-		values = values[len(values)-1:]
-	}
-	c.finish(one, h, err, history.Event{Values: values})
-}
-
-func (c *client) snapshot(h *router.Handle, p *process) {
-	one := c.invoke(p, h, history.Snapshot, "")
-	_, err := h.Snapshot(context.Background())
-	c.finish(one, h, err, history.Event{})
-}
-
-func (c *client) handOff(h *router.Handle, p *process) {
-	one := c.invoke(p, h, history.Handoff, "")
-	err := h.Handoff(context.Background())
-	if err != nil && coord.CodeOf(err) == coord.CodeFenced {
-		err = errors.New("not handed off")
-	}
-	c.finish(one, h, err, history.Event{})
-}
-
-func (c *client) abandon(h *router.Handle, _ *process) { _ = h.Abandon(context.Background()) }
-
-func (c *client) forget(h *router.Handle, p *process) {
-	one := c.invoke(p, h, history.Forget, "")
-	done, err := p.router.Forget(context.Background(), h.Key())
-	if err != nil {
-		err = fmt.Errorf("not forgotten, or not wholly: %w", errors.New(err.Error()))
-	}
-	c.finish(one, h, err, history.Event{Epoch: done.Floor})
-}
-
-// linger keeps a piece of work running for a while.
-func (c *client) linger(h *router.Handle, p *process) {
-	_ = c.run(h, p, func(context.Context, *router.View) error {
-		c.rest(c.w.cfg.TTL / 2)
-		return nil
-	})
 }

@@ -13,8 +13,8 @@ type FaultKind string
 
 // The kinds of faults. Beside each is what it uses besides the step.
 const (
-	Stop      FaultKind = "stop"      // replica, for: its process does not run; with at, from when it reaches that site
-	Crash     FaultKind = "crash"     // replica, for: it is killed, and starts again after that time; at as above
+	Stop      FaultKind = "stop"      // replica, for: its process does not run; with at, from when it reaches that site; with n=1, requests that have not arrived leave it afterwards
+	Crash     FaultKind = "crash"     // replica, for: it is killed, and starts again after that time; at as above; with n=1, requests that have not arrived do so later
 	Cut       FaultKind = "cut"       // replica, store, for: nothing passes between them
 	Slow      FaultKind = "slow"      // replica, store, for: every answer takes a part of the TTL
 	Refuse    FaultKind = "refuse"    // replica, at: the next such call fails and has no effect
@@ -34,7 +34,7 @@ type Fault struct {
 	Kind    FaultKind
 	Replica int
 	Store   string // leases or copies
-	At      string // a site, such as copies.create-manifest or gate.commit, or its beginning
+	At      string // a site, such as copies.create-manifest:snap-000002.json or gate.commit, or its beginning
 	For     time.Duration
 	N       uint64
 }
@@ -43,7 +43,7 @@ type Fault struct {
 func (f Fault) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %s", f.Step, f.Kind)
-	if f.usesReplica() {
+	if f.usesReplica() || f.Replica > 0 {
 		fmt.Fprintf(&b, " replica=%d", f.Replica)
 	}
 	if f.Store != "" {

@@ -39,14 +39,15 @@ func generate(rng *rand.Rand, cfg Config) []Fault {
 
 // plot draws faults that belong together now and then, since by themselves they seldom meet:
 // an owner that is superseded in the middle of a copy, and whose successors die before they
-// have one, an owner that wakes up after a rollback, and an upload that outlasts a forget.
+// have one, an owner that wakes up after a rollback, an upload that outlasts a forget, and a forget
+// that leaves something behind.
 func (g generator) plot() []Fault {
 	r, step := g.rng.IntN(g.cfg.Replicas), g.rng.IntN(1+g.cfg.Steps*2/3)
 	long := g.cfg.TTL + g.duration()
 	at := g.pick([]string{"copies.create-manifest", "copies.create-manifest", "copies.create-image", "gate.publish"})
 	switch g.rng.IntN(8) {
 	case 0:
-		return []Fault{{Step: step, Kind: Stop, Replica: r, At: at, For: long}}
+		return []Fault{{Step: step, Kind: Stop, Replica: r, At: at, For: long, N: uint64(g.rng.IntN(2))}}
 	case 1:
 		return []Fault{{Step: step, Kind: Crash, Replica: r, At: at, For: long}}
 	case 2:
@@ -54,15 +55,22 @@ func (g generator) plot() []Fault {
 			{Step: step, Kind: Stop, Replica: r, At: "copies.create-origin", For: 2 * long},
 			{Step: step + 20, Kind: Backwards, For: long},
 		}
-	case 3:
-		faults := []Fault{{Step: step, Kind: Stop, Replica: r, At: at, For: long}}
+	case 3, 4:
+		faults := []Fault{{Step: step / 2, Kind: Stop, Replica: r, At: "copies.create-manifest:snap-000002", For: long, N: 1}}
 		for other := range g.cfg.Replicas {
 			if other != r {
-				faults = append(faults, Fault{Step: step + 40, Kind: Crash, Replica: other, At: "copies.create-image", For: g.duration()})
+				refused := Fault{Step: step / 2, Kind: Refuse, Replica: other, At: "copies.create-image"}
+				faults = append(faults, refused, refused, Fault{Step: step/2 + 120 + g.rng.IntN(160), Kind: Crash, Replica: other, For: g.cfg.TTL / 2})
 			}
 		}
 		return faults
-	case 4:
+	case 6: // a forget deletes origins, and hardly anything else does
+		var faults []Fault
+		for each := range g.cfg.Replicas {
+			faults = append(faults, Fault{Step: step / 4, Kind: Refuse, Replica: each, At: "copies.delete-origin"})
+		}
+		return faults
+	case 5:
 		return []Fault{{Step: step, Kind: Hang, Replica: r, At: at}, {Step: step, Kind: Refuse, Replica: r, At: "copies.delete"}}
 	}
 	return nil
@@ -82,7 +90,7 @@ func (g generator) one() Fault {
 	}
 	switch f.Kind {
 	case Stop, Crash:
-		f.For = g.duration()
+		f.For, f.N = g.duration(), uint64(g.rng.IntN(2))
 		if g.rng.IntN(2) == 0 {
 			f.At = g.pick(stops)
 		}

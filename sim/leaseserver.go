@@ -178,7 +178,7 @@ func (s *leaseServer) remove(key coord.Key, revision coord.Revision) {
 		return
 	}
 	if s.held(r) {
-		s.w.history.Record(history.Event{Kind: history.End, Tenant: key.String(), Epoch: r.epoch, Text: "released"})
+		s.w.record("", history.Event{Kind: history.End, Tenant: key.String(), Epoch: r.epoch, Text: "released"})
 	}
 	r.session = ""
 	s.state.keys[key] = r

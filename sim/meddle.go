@@ -37,17 +37,22 @@ func (w *world) begin(f Fault) {
 func (w *world) strike(f Fault) {
 	w.stats.Faults++
 	w.logf("fault: %s", f)
-	w.history.Record(history.Event{Kind: history.Fault, Replica: w.replicaName(f), Text: f.String()})
+	w.record("", history.Event{Kind: history.Fault, Replica: w.replicaName(f), Text: f.String()})
 	undo := func() {}
 	r := w.replicas[f.Replica]
 	switch f.Kind {
 	case Stop:
 		if p := r.proc; p != nil {
 			p.stoppedUntil = max(p.stoppedUntil, w.now()+f.For)
-			w.holdBack(p)
+			if f.N > 0 {
+				w.holdBack(p)
+			}
 		}
 	case Crash:
 		if r.proc != nil {
+			if f.N > 0 {
+				w.letLand(r.proc)
+			}
 			left := w.kill(r)
 			undo = func() { w.start(r, left) }
 		}
@@ -69,20 +74,19 @@ func (w *world) strike(f Fault) {
 	w.healing = append(w.healing, healing{at: at, fault: f, undo: undo})
 }
 
-// holdBack has some of the requests of a process that is stopped leave it only when it goes
-// on.
+// holdBack has the requests of a process that is stopped leave it only when it goes on.
 func (w *world) holdBack(p *process) {
 	for _, o := range w.parked {
-		if o.proc == p && o.target != "" && o.stage == waiting && w.rng.IntN(2) == 0 {
+		if o.proc == p && o.target != "" && o.stage == waiting {
 			o.ready = max(o.ready, p.stoppedUntil)
 		}
 	}
 }
 
-// letLand has some of the requests of a process that is killed arrive after it.
+// letLand has the requests of a process that is killed arrive after it.
 func (w *world) letLand(p *process) {
 	for _, o := range w.parked {
-		if o.proc == p && o.target != "" && o.stage == waiting && w.rng.IntN(2) == 0 {
+		if o.proc == p && o.target != "" && o.stage == waiting {
 			at := w.now() + w.cfg.TTL/2 + time.Duration(w.rng.Int64N(int64(3*w.cfg.TTL)))
 			w.late = append(w.late, landing{at: at, what: o.site + " " + o.detail, apply: o.apply})
 		}
@@ -130,7 +134,7 @@ func (w *world) spoil(o *op) bool {
 		o.ready = w.now() + w.cfg.TTL/8
 	}
 	i := slices.IndexFunc(w.armed, func(f *Fault) bool {
-		return f.Kind != Stop && f.Kind != Crash && f.Replica == o.proc.index && strings.HasPrefix(o.site, f.At)
+		return f.Kind != Stop && f.Kind != Crash && f.Replica == o.proc.index && o.isAt(f.At)
 	})
 	if i < 0 {
 		return false
@@ -139,8 +143,8 @@ func (w *world) spoil(o *op) bool {
 	w.armed = slices.Delete(w.armed, i, i+1)
 	w.stats.Faults++
 	w.logf("fault: %s on %s %s", f, o.site, o.detail)
-	w.history.Record(history.Event{Kind: history.Fault, Replica: w.replicaName(*f), Text: f.String()})
-	w.history.Record(history.Event{Kind: history.Heal, Replica: w.replicaName(*f), Text: f.String()})
+	w.record("", history.Event{Kind: history.Fault, Replica: w.replicaName(*f), Text: f.String()})
+	w.record("", history.Event{Kind: history.Heal, Replica: w.replicaName(*f), Text: f.String()})
 	switch f.Kind {
 	case Refuse:
 		o.err = errStore
@@ -173,7 +177,7 @@ func (w *world) ambush() {
 
 func (w *world) hasReached(f *Fault) bool {
 	return slices.ContainsFunc(w.parked, func(o *op) bool {
-		return o.proc != nil && o.proc.index == f.Replica && o.arrived == w.step && strings.HasPrefix(o.site, f.At)
+		return o.proc != nil && o.proc.index == f.Replica && o.arrived == w.step && o.isAt(f.At)
 	})
 }
 
@@ -181,7 +185,10 @@ func (w *world) hasReached(f *Fault) bool {
 func (w *world) damage(f Fault) {
 	var names []string
 	for _, name := range w.copies.names("") {
-		if epochOf(name) > 0 && (f.Kind == Lose || strings.HasSuffix(name, ".db")) {
+		// Without its origin an epoch may leave no trace, and a lease store that was rolled
+		// back grants it again.
+		evident := w.mayRollBack && strings.HasSuffix(name, "/origin.json")
+		if epochOf(name) > 0 && (f.Kind == Lose && !evident || strings.HasSuffix(name, ".db")) {
 			names = append(names, name)
 		}
 	}
@@ -199,5 +206,5 @@ func (w *world) damage(f Fault) {
 	}
 	w.truth.damaged(name)
 	parts := strings.SplitN(name, "/", 3)
-	w.history.Record(history.Event{Kind: history.Damage, Tenant: parts[0] + "/" + parts[1], Epoch: coord.Epoch(epochOf(name)), Text: name})
+	w.record("", history.Event{Kind: history.Damage, Tenant: parts[0] + "/" + parts[1], Epoch: coord.Epoch(epochOf(name)), Text: name})
 }

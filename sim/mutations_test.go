@@ -4,6 +4,7 @@ package sim_test
 
 import (
 	"flag"
+	"slices"
 	"testing"
 
 	"github.com/leaseholddb/leasehold/internal/safeguards"
@@ -33,6 +34,40 @@ func TestEverySafeguardIsMissed(t *testing.T) {
 			t.Errorf("without %s, %d histories break nothing", s, within)
 		default:
 			t.Logf("| %s | %d | %s |", s, failed.Config.Seed, failed.Violations[0].Invariant)
+		}
+	}
+}
+
+// A failing history is made again by its faults as text, and none of those that Shrink leaves
+// can be left out.
+func TestShrink(t *testing.T) {
+	defer safeguards.Switch(safeguards.None)
+	safeguards.Switch(safeguards.GateAfter)
+	_, failed, err := sim.Campaign{Config: sim.Config{Seed: 1}, Seeds: within}.Run(t.Context())
+	if err != nil || failed == nil {
+		t.Fatal(failed, err)
+	}
+	small, err := sim.Shrink(*failed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(small.Config.Faults) > len(failed.Config.Faults) {
+		t.Errorf("%d faults became %d", len(failed.Config.Faults), len(small.Config.Faults))
+	}
+	run := func(faults []sim.Fault) bool {
+		r, err := sim.Run(sim.Config{Seed: small.Config.Seed, Faults: faults})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(r.Violations) > 0
+	}
+	faults, err := sim.ParseFaults(sim.FormatFaults(small.Config.Faults))
+	if err != nil || !run(faults) {
+		t.Errorf("what was printed does not fail again: %v", err)
+	}
+	for i := range faults {
+		if run(slices.Delete(slices.Clone(faults), i, i+1)) {
+			t.Errorf("%s could be left out", faults[i])
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path"
 	"runtime"
 	"strings"
 	"time"
@@ -48,6 +49,11 @@ func (o *op) procID() string {
 		return ""
 	}
 	return o.proc.id
+}
+
+// isAt reports whether o waits at a site that a fault names.
+func (o *op) isAt(site string) bool {
+	return strings.HasPrefix(o.site+":"+path.Base(o.detail), site)
 }
 
 func (o *op) cancelled() bool { return o.ctx != nil && o.ctx.Err() != nil }

@@ -80,7 +80,6 @@ func (w *world) kill(r *replica) (left string) {
 	for _, c := range w.clients {
 		c.lose(p)
 	}
-	w.letLand(p)
 	w.takeDown(p)
 	return left
 }
@@ -129,5 +128,5 @@ func (w *world) observe(p *process, e router.Event) {
 	if p.isGone() {
 		return
 	}
-	w.truth.observed(e)
+	w.truth.observed(p, e)
 }

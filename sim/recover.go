@@ -21,14 +21,14 @@ func (w *world) heals() {
 		return !slices.ContainsFunc(w.healing, func(h healing) bool { return h.fault.Kind == Backwards })
 	})
 	w.logf("the faults end")
-	w.calm = true
+	w.calm, w.lastHarm = true, w.now()
 	w.heal(func(healing) bool { return true })
 	for _, r := range w.replicas {
 		if r.proc != nil {
 			r.proc.stoppedUntil = 0
 		}
 	}
-	w.history.Record(history.Event{Kind: history.Healed, Within: w.bound()})
+	w.record("", history.Event{Kind: history.Healed, Within: w.bound()})
 	w.mu.Lock()
 	w.over = true
 	w.mu.Unlock()
@@ -110,6 +110,9 @@ func (w *world) isLostForGood(key coord.Key, err error) bool {
 func (w *world) shutDown() {
 	quiet := w.now() + 2*w.cfg.TTL
 	w.run(calmSteps, func() bool { return w.now() >= quiet })
+	for _, key := range w.keys {
+		w.truth.checkSwept(key)
+	}
 	deadline := w.now() + w.bound()
 	failed := make([]error, len(w.replicas))
 	left := len(w.replicas)
@@ -174,8 +177,4 @@ func (w *world) inspect() {
 		defer w.mu.Unlock()
 		return left == 0
 	})
-	// The sweep of each opening has ended when the tenant is closed.
-	for _, key := range w.keys {
-		w.truth.checkSwept(key)
-	}
 }

@@ -43,11 +43,14 @@ func Run(cfg Config) (Result, error) {
 func newWorld(cfg Config, dir string) *world {
 	w := &world{dir: dir, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), begun: time.Now(), trace: cfg.Trace}
 	w.mu.stopped = make(map[*timer]bool)
+	// Whatever is given, the same is drawn, so that a result's Config makes it again.
+	ttl := []time.Duration{10 * time.Second, time.Minute, 10 * time.Minute}[w.rng.IntN(3)]
+	copiesIn := []time.Duration{1, 2, 8, 40}[w.rng.IntN(4)]
 	if cfg.TTL == 0 {
-		cfg.TTL = []time.Duration{10 * time.Second, time.Minute, 10 * time.Minute}[w.rng.IntN(3)]
+		cfg.TTL = ttl
 	}
 	if cfg.SnapshotEvery == 0 {
-		cfg.SnapshotEvery = cfg.TTL * []time.Duration{1, 2, 8, 40}[w.rng.IntN(4)] / 2
+		cfg.SnapshotEvery = cfg.TTL * copiesIn / 2
 	}
 	generated := generate(w.rng, cfg)
 	if cfg.Faults == nil {
@@ -60,7 +63,8 @@ func newWorld(cfg Config, dir string) *world {
 	}
 	w.hot = w.rng.IntN(2) == 0
 	w.shares = shares(w.rng, usual)
-	if slices.ContainsFunc(cfg.Faults, func(f Fault) bool { return f.Kind == Backwards }) {
+	w.mayRollBack = slices.ContainsFunc(cfg.Faults, func(f Fault) bool { return f.Kind == Backwards })
+	if w.mayRollBack {
 		// What was forgotten is remembered by the lease store alone: a backup of it from
 		// before brings back what was not yet deleted.
 		w.shares[forgetting] = 0
@@ -72,7 +76,6 @@ func newWorld(cfg Config, dir string) *world {
 		must(err)
 		w.keys = append(w.keys, key)
 	}
-	w.history = history.NewRecorder(w.now)
 	w.truth = newTruth(w)
 	w.leases = newLeaseServer(w)
 	w.copies = newCopyServer(w)
@@ -130,7 +133,8 @@ func (w *world) end() {
 }
 
 func (w *world) result() Result {
-	h := w.truth.grantsThatCount(w.history.History())
+	w.takeNotes()
+	h := w.truth.grantsThatCount(w.events)
 	r := Result{Config: w.cfg, History: h, Violations: w.truth.violations(), Stats: w.stats}
 	sum := sha256.New()
 	must(h.Write(sum))

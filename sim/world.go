@@ -28,18 +28,20 @@ type world struct {
 	begun time.Time  // in the bubble
 	keys  []coord.Key
 
-	step       int
-	parked     []*op
-	timers     []*timer
-	late       []landing // requests that arrive after their callers gave up
-	last       *op       // what went on in the step before
-	faults     []Fault   // still to come, in the order of their steps
-	armed      []*Fault  // waiting for a call, or for a site
-	healing    []healing // what ends by itself
-	calm       bool      // no faults any more
-	rolledBack bool      // the lease store was, at least once
-	over       bool      // clients begin nothing any more
-	ended      bool      // everything is being taken down
+	step        int
+	parked      []*op
+	timers      []*timer
+	late        []landing     // requests that arrive after their callers gave up
+	last        *op           // what went on in the step before
+	faults      []Fault       // still to come, in the order of their steps
+	armed       []*Fault      // waiting for a call, or for a site
+	healing     []healing     // what ends by itself
+	calm        bool          // no faults any more
+	rolledBack  bool          // the lease store was, at least once
+	lastHarm    time.Duration // when the faults ended, or something landed late
+	mayRollBack bool          // there is such a fault
+	over        bool          // clients begin nothing any more
+	ended       bool          // everything is being taken down
 
 	replicas []*replica
 	leases   *leaseServer
@@ -48,7 +50,7 @@ type world struct {
 	shares   []int // of acts
 	hot      bool  // most calls are for one tenant
 	truth    *truth
-	history  *history.Recorder
+	events   history.History
 	stats    Stats
 	trace    io.Writer // nil unless somebody wants to watch
 
@@ -56,6 +58,7 @@ type world struct {
 		sync.Mutex
 		arrivals  []*op
 		newTimers []*timer
+		notes     []note
 		stopped   map[*timer]bool
 		operator  bool // a client has asked for one
 	}
@@ -90,6 +93,7 @@ func (w *world) logf(format string, args ...any) {
 // waits for, in an order that does not depend on how its goroutines ran.
 func (w *world) settle() {
 	synctest.Wait()
+	w.takeNotes()
 	w.mu.Lock()
 	arrivals, timers, stopped := w.mu.arrivals, w.mu.newTimers, w.mu.stopped
 	w.mu.arrivals, w.mu.newTimers, w.mu.stopped = nil, nil, make(map[*timer]bool)
@@ -228,6 +232,7 @@ func (w *world) take(c choice) {
 		l := w.late[c.landing]
 		w.late = slices.Delete(w.late, c.landing, c.landing+1)
 		w.logf("lands late: %s", l.what)
+		w.lastHarm = w.now()
 		l.apply()
 	}
 }
@@ -308,7 +313,7 @@ func (w *world) heal(due func(healing) bool) {
 		}
 		w.healing = slices.Delete(w.healing, i, i+1)
 		w.logf("ends: %s", h.fault)
-		w.history.Record(history.Event{Kind: history.Heal, Replica: w.replicaName(h.fault), Text: h.fault.String()})
+		w.record("", history.Event{Kind: history.Heal, Replica: w.replicaName(h.fault), Text: h.fault.String()})
 		h.undo()
 	}
 }
