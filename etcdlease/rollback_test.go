@@ -180,6 +180,24 @@ func TestPrefixOfAnotherCluster(t *testing.T) {
 	}
 }
 
+// A process that could not ask which cluster it is on does not start on it.
+func TestClusterThatDoesNotSay(t *testing.T) {
+	t.Parallel()
+	w := &wire{}
+	w.set(func(w *wire) {
+		w.unary = func(_ string, req any) fault {
+			if isTxn(req) {
+				return loseRequest
+			}
+			return noFault
+		}
+	})
+	_, err := etcdlease.Open(t.Context(), etcdlease.Config{
+		Endpoints: endpoints, DialOptions: w.options(), Options: etcdlease.Options{Prefix: prefix(t)},
+	})
+	wantCode(t, err, coord.CodeLeaseStoreUnavailable)
+}
+
 // Where the prefix says nothing of its cluster, as when only some of its keys were
 // brought over, the grants themselves do.
 func TestGrantsOfAnotherCluster(t *testing.T) {
