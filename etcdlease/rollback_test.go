@@ -145,11 +145,16 @@ func TestEtcdReplaced(t *testing.T) {
 	t.Parallel()
 	p := &phoenix{t: t}
 	p.start(filepath.Join(t.TempDir(), "first"))
-	s := p.open()
+	s, idle := p.open(), p.open()
 	g := acquire(t, s, key(t, 1), "a", time.Minute)
 	p.stop()
 	p.start(filepath.Join(t.TempDir(), "second"))
 	defer p.stop()
+	// What notices it is the answer to an acquisition that the other etcd has granted.
+	wantCode(t, insist(t, func() error {
+		_, err := idle.Acquire(t.Context(), key(t, 2), "a", time.Minute)
+		return err
+	}), coord.CodeEpochRolledBack)
 	err := insist(t, func() error { return renewErr(t, s, g.Tenure, time.Minute) })
 	wantCode(t, err, coord.CodeLeaseLost)
 	_, err = s.Acquire(t.Context(), key(t, 1), "a", time.Minute)
