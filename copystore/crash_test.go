@@ -68,13 +68,14 @@ func (w *world) checkSuccessor(t *testing.T) *owner {
 // Issue 5 d: a tenure with opening, publishing and retention dies, or meets one
 // fault, at each store call.
 func TestFaultAtEachCallOfATenure(t *testing.T) {
-	for _, keep := range []int{1, 3} {
-		t.Run(fmt.Sprintf("keep %d", keep), func(t *testing.T) {
+	for way, keep := range map[string]int{"read": 1, "taken over": 3} {
+		taking := takings()[way]
+		t.Run(fmt.Sprintf("keep %d, images %s", keep, way), func(t *testing.T) {
 			eachFault(t, func(t *testing.T, wrap func(copystore.Store) copystore.Store) {
 				w := newWorld(t)
 				w.tenure("a1", "a2")
 				w.tenure("b1", "b2")
-				o := w.acquire(wrap)
+				o := w.acquire(wrap, taking)
 				ready := o.open()
 				for i := 0; ready == nil && i < 4; i++ {
 					o.write(fmt.Sprintf("c%d", i))

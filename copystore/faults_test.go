@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"os"
 	"strings"
 	"sync/atomic"
 
@@ -73,6 +74,38 @@ func (s *stepped) List(ctx context.Context, prefix string) iter.Seq2[copystore.O
 
 func (s *stepped) Delete(ctx context.Context, name string) error {
 	return s.step("delete "+base(name), func() error { return s.Store.Delete(ctx, name) })
+}
+
+// A handing store takes files over, as far as its caller can tell. What it does is seen
+// by what it wraps.
+type handing struct {
+	copystore.Store
+	unsupported bool
+}
+
+func (h handing) CreateFromFile(ctx context.Context, name, path string) error {
+	if h.unsupported {
+		return errors.ErrUnsupported
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return h.Create(ctx, name, f, info.Size())
+}
+
+// takings are the ways in which a store takes an image.
+func takings() map[string]func(copystore.Store) copystore.Store {
+	return map[string]func(copystore.Store) copystore.Store{
+		"read":                   func(s copystore.Store) copystore.Store { return s },
+		"taken over":             func(s copystore.Store) copystore.Store { return handing{s, false} },
+		"read after a take-over": func(s copystore.Store) copystore.Store { return handing{s, true} },
+	}
 }
 
 // base is an object's name below its tenant's prefix.

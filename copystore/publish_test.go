@@ -207,38 +207,44 @@ func TestSeqsComeFromTheStore(t *testing.T) {
 // Trap 28: a store that repeats a create of its own may find its own object. That
 // is success; somebody else's is a conflict.
 func TestOwnObjectIsRecognised(t *testing.T) {
-	for _, part := range []string{"snap-000001.db", "snap-000001.json"} {
-		t.Run(part, func(t *testing.T) {
-			w := newWorld(t)
-			o := w.acquire(steps(func(_ int, call string, over bool) error {
-				if over && call == "create e00000001/"+part {
-					return fmt.Errorf("412: %w", copystore.ErrExists)
-				}
-				return nil
-			}))
-			must(t, o.open())
-			o.write("a1")
-			if err := o.publish(); err != nil {
-				t.Fatalf("publish gives %v", err)
-			}
-			w.checkSuccessor(t)
-		})
-		t.Run("foreign "+part, func(t *testing.T) {
-			w := newWorld(t)
-			o := w.acquire(steps(func(_ int, call string, over bool) error {
-				if !over && call == "create e00000001/"+part {
-					w.put("e00000001/"+part, "foreign")
-				}
-				return nil
-			}))
-			must(t, o.open())
-			if err := o.publish(); !errors.Is(err, coord.CodeCopyConflict) {
-				t.Errorf("publish gives %v", err)
-			}
-			if got := w.get("e00000001/" + part); got != "foreign" {
-				t.Errorf("the foreign object is now %q", got)
-			}
-		})
+	for way, taking := range takings() {
+		for _, part := range []string{"snap-000001.db", "snap-000001.json"} {
+			t.Run(part+" "+way, func(t *testing.T) { testOwnObject(t, part, taking) })
+			t.Run("foreign "+part+" "+way, func(t *testing.T) { testForeignObject(t, part, taking) })
+		}
+	}
+}
+
+func testOwnObject(t *testing.T, part string, taking func(copystore.Store) copystore.Store) {
+	w := newWorld(t)
+	o := w.acquire(steps(func(_ int, call string, over bool) error {
+		if over && call == "create e00000001/"+part {
+			return fmt.Errorf("412: %w", copystore.ErrExists)
+		}
+		return nil
+	}), taking)
+	must(t, o.open())
+	o.write("a1")
+	if err := o.publish(); err != nil {
+		t.Fatalf("publish gives %v", err)
+	}
+	w.checkSuccessor(t)
+}
+
+func testForeignObject(t *testing.T, part string, taking func(copystore.Store) copystore.Store) {
+	w := newWorld(t)
+	o := w.acquire(steps(func(_ int, call string, over bool) error {
+		if !over && call == "create e00000001/"+part {
+			w.put("e00000001/"+part, "foreign")
+		}
+		return nil
+	}), taking)
+	must(t, o.open())
+	if err := o.publish(); !errors.Is(err, coord.CodeCopyConflict) {
+		t.Errorf("publish gives %v", err)
+	}
+	if got := w.get("e00000001/" + part); got != "foreign" {
+		t.Errorf("the foreign object is now %q", got)
 	}
 }
 

@@ -89,15 +89,15 @@ func ended(op string, key coord.Key, err error) error {
 
 // recognise compares the cluster with the one that the first Store of the prefix
 // wrote down, so that a process without a memory notices a cluster that was made
-// from another one's backup. Where that note is missing the latest grant tells. An
-// etcd that cannot be written to is not recognised.
-func (s *Store) recognise(ctx context.Context) {
+// from another one's backup. Where that note is missing the latest grant tells. It fails
+// if etcd does not say; an etcd that cannot be written to gets no note.
+func (s *Store) recognise(ctx context.Context) error {
 	id := clusterHex(s.identity.cluster.Load())
 	name := s.keys.cluster()
 	latest := append(clientv3.WithLastRev(), clientv3.WithPrefix())
 	resp, err := s.txn(ctx, []clientv3.Cmp{absent(name)}, []clientv3.Op{clientv3.OpGet(s.keys.epochs(), latest...)}, []clientv3.Op{clientv3.OpGet(name)})
 	if err != nil {
-		return
+		return err
 	}
 	kv := only(resp.Responses[0])
 	switch {
@@ -105,16 +105,17 @@ func (s *Store) recognise(ctx context.Context) {
 		if string(kv.Value) != id {
 			s.breakOff(fmt.Sprintf("the leases were kept by the etcd cluster %s, and this is %s", kv.Value, id))
 		}
-		return
+		return nil
 	case kv != nil:
 		snap, err := decode(kv, nil, nil)
 		if by := snap.value.Cluster; err == nil && by != "" && by != id {
 			s.breakOff(fmt.Sprintf("the latest lease was granted by the etcd cluster %s at revision %d or later, and this is %s", by, snap.value.Reached, id))
-			return
+			return nil
 		}
 	}
 	// Whoever else writes the note writes the same.
 	_, _ = s.txn(ctx, []clientv3.Cmp{absent(name)}, []clientv3.Op{clientv3.OpPut(name, id)}, nil)
+	return nil
 }
 
 // RaiseEpoch sees to it that the next grant of key has an epoch above the given one,

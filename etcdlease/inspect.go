@@ -2,6 +2,8 @@ package etcdlease
 
 import (
 	"context"
+	"encoding/json"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -79,10 +81,11 @@ func (s *Store) unleased(ctx context.Context, records []coord.Record) (keys []co
 // and costs the tenant an epoch.
 //
 // It needs no trust in the owner being dead: a renewal of such a key either fails or
-// writes it. So it watches the key for the TTL of the grant, and removes it only if
-// nothing wrote it meanwhile. By then the owner's fence has passed, if there is an owner. It fails with [coord.LeaseHeldError] if the key hangs on a lease,
-// or was written while it was watched, and with [coord.CodeLeaseLost] if nobody holds
-// the key.
+// writes it. So it watches the key for the TTL of the grant, or for the longer one that
+// the key itself tells of, and removes it only if nothing wrote it meanwhile. By then the
+// owner's fence has passed, if there is an owner. It fails with [coord.LeaseHeldError] if
+// the key hangs on a lease, or was written while it was watched, and with
+// [coord.CodeLeaseLost] if nobody holds the key.
 func (s *Store) EndStuck(ctx context.Context, key coord.Key) (coord.Record, error) {
 	if err := key.Validate(); err != nil {
 		return coord.Record{}, err
@@ -105,11 +108,7 @@ func (s *Store) endStuck(ctx context.Context, key coord.Key) (coord.Record, erro
 	case snap.owner.Lease != 0:
 		return coord.Record{}, &coord.LeaseHeldError{Record: snap.record(key, s.clock.Wall())}
 	}
-	ttl := snap.value.ttl()
-	if ttl <= 0 {
-		ttl = coord.MaxTTL // no grant tells of it
-	}
-	if !s.pause(ctx, ttl) {
+	if !s.pause(ctx, longestTTL(snap)) {
 		return coord.Record{}, ctx.Err()
 	}
 	owner := s.keys.owner(key)
@@ -129,4 +128,16 @@ func (s *Store) endStuck(ctx context.Context, key coord.Key) (coord.Record, erro
 		return coord.Record{}, lost("end stuck lease", key, "somebody else ended it")
 	}
 	return coord.Record{}, &coord.LeaseHeldError{Record: snap.record(key, s.clock.Wall())}
+}
+
+// longestTTL is how long the owner of snap may believe in its latest renewal: one for
+// longer than the grant is written into the owner key only.
+func longestTTL(snap snapshot) time.Duration {
+	var held grantValue
+	_ = json.Unmarshal(snap.owner.Value, &held) // other hands may have written anything
+	ttl := max(snap.value.ttl(), held.ttl())
+	if ttl <= 0 {
+		return coord.MaxTTL // nothing tells of it
+	}
+	return min(ttl, coord.MaxTTL)
 }

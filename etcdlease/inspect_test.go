@@ -44,6 +44,26 @@ func TestEndStuck(t *testing.T) {
 	wantCode(t, err, coord.CodeIDInvalid)
 }
 
+// A renewal may have been for longer than the grant, and its holder acknowledges until
+// then.
+func TestEndStuckWaitsForALongerRenewal(t *testing.T) {
+	t.Parallel()
+	s := open(t, nil)
+	g := acquire(t, s, key(t, 1), "a", time.Second)
+	longer, err := s.Renew(t.Context(), g.Tenure, 4*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlease(t, key(t, 1))
+	began := time.Now()
+	if _, err := open(t, nil).EndStuck(t.Context(), key(t, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took < longer.TTL {
+		t.Errorf("ended after %v, when the holder could still acknowledge", took)
+	}
+}
+
 // Whoever writes the key while it is watched keeps it, such as an owner that is alive
 // after all and renews.
 func TestEndStuckYields(t *testing.T) {

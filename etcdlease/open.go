@@ -68,7 +68,9 @@ func (c Config) Validate() error {
 
 // Open connects to etcd and makes a Store that owns the connection. It fails if
 // etcd does not answer a read within [Options.RequestTimeout], so a wrong
-// endpoint, certificate or password is found here. ctx bounds Open only.
+// endpoint, certificate or password is found here. Which etcd the prefix was written by is
+// asked too: if it was another one, later calls are refused with
+// [coord.CodeEpochRolledBack]. ctx bounds Open only.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -98,10 +100,12 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, errors.Join(err, client.Close())
 	}
 	s.ownsClient = true
-	if err := s.probe(ctx); err != nil {
+	if err = s.probe(ctx); err == nil {
+		err = s.recognise(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(explain(ctx, cfg, tlsConfig, fail(ctx, "open", coord.Key{}, err)), s.Close())
 	}
-	s.recognise(ctx)
 	return s, nil
 }
 

@@ -145,11 +145,16 @@ func TestEtcdReplaced(t *testing.T) {
 	t.Parallel()
 	p := &phoenix{t: t}
 	p.start(filepath.Join(t.TempDir(), "first"))
-	s := p.open()
+	s, idle := p.open(), p.open()
 	g := acquire(t, s, key(t, 1), "a", time.Minute)
 	p.stop()
 	p.start(filepath.Join(t.TempDir(), "second"))
 	defer p.stop()
+	// What notices it is the answer to an acquisition that the other etcd has granted.
+	wantCode(t, insist(t, func() error {
+		_, err := idle.Acquire(t.Context(), key(t, 2), "a", time.Minute)
+		return err
+	}), coord.CodeEpochRolledBack)
 	err := insist(t, func() error { return renewErr(t, s, g.Tenure, time.Minute) })
 	wantCode(t, err, coord.CodeLeaseLost)
 	_, err = s.Acquire(t.Context(), key(t, 1), "a", time.Minute)
@@ -178,6 +183,24 @@ func TestPrefixOfAnotherCluster(t *testing.T) {
 	if g := acquire(t, open(t, nil), key(t, 2), "a", ttl); g.Epoch != 6 {
 		t.Errorf("granted %+v", g)
 	}
+}
+
+// A process that could not ask which cluster it is on does not start on it.
+func TestClusterThatDoesNotSay(t *testing.T) {
+	t.Parallel()
+	w := &wire{}
+	w.set(func(w *wire) {
+		w.unary = func(_ string, req any) fault {
+			if isTxn(req) {
+				return loseRequest
+			}
+			return noFault
+		}
+	})
+	_, err := etcdlease.Open(t.Context(), etcdlease.Config{
+		Endpoints: endpoints, DialOptions: w.options(), Options: etcdlease.Options{Prefix: prefix(t)},
+	})
+	wantCode(t, err, coord.CodeLeaseStoreUnavailable)
 }
 
 // Where the prefix says nothing of its cluster, as when only some of its keys were

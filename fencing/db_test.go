@@ -111,6 +111,11 @@ func TestScopedInterruptsWhatRuns(t *testing.T) {
 	mustExec(t, d.DB(), "CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT)")
 	for name, run := range map[string]func(db *sql.DB) error{
 		"query": func(db *sql.DB) error { return scanErr(db.QueryRow(endless)) },
+		"query with a context": func(db *sql.DB) error {
+			ctx, cancel := context.WithCancel(bg)
+			defer cancel()
+			return scanErr(db.QueryRowContext(ctx, endless))
+		},
 		"exec":  func(db *sql.DB) error { return noResult(db.Exec(endless)) },
 		"write": func(db *sql.DB) error { return noResult(db.Exec("INSERT INTO t(v) " + endless)) },
 	} {
@@ -387,6 +392,21 @@ func TestOldSQLiteIsRefused(t *testing.T) {
 	if err := fencing.CheckSQLiteVersion(3051003); err != nil {
 		t.Error(err)
 	}
+}
+
+// wantLocks reads the locks of the file until they are as before. While other processes
+// lock and unlock, the kernel's list may be read with a line missing; a lock that was
+// dropped is missing every time.
+func wantLocks(t *testing.T, path, before string) {
+	t.Helper()
+	after := locksOf(t, path)
+	for range 20 {
+		if after == before {
+			return
+		}
+		after = locksOf(t, path)
+	}
+	t.Errorf("locks before:\n%s\nafter:\n%s", before, after)
 }
 
 // locksOf returns the lines of /proc/locks about the file.

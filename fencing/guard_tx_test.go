@@ -243,6 +243,52 @@ func TestGuardCancelledBetweenRows(t *testing.T) {
 	}
 }
 
+// SQLite's interrupt is the connection's: a result set that is open beside the call whose
+// context ended ends too, with an error rather than as if it had no more rows, and until it
+// is closed other calls are refused. The transaction goes on, with what was acknowledged.
+func TestGuardCancelledBesideAnOpenResultSet(t *testing.T) {
+	d := openGuarded(t, newTestGate(), nil)
+	mustExec(t, d.DB(), "CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT)")
+	tx, err := d.DB().Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	mustExec(t, tx, insertRow)
+	outer, err := tx.Query("SELECT 1 UNION ALL SELECT 2")
+	if err != nil || !outer.Next() {
+		t.Fatal(err)
+	}
+	defer outer.Close()
+	ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
+	defer cancel()
+	if err := scanErr(tx.QueryRowContext(ctx, endless)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the call whose context ended: %v", err)
+	}
+	acknowledged := 1
+	if _, err := tx.Exec(insertRow); err == nil {
+		acknowledged++
+	}
+	rows := 1
+	for outer.Next() {
+		rows++
+	}
+	if rows < 2 && outer.Err() == nil {
+		t.Error("a result set ended early without an error")
+	}
+	if err := outer.Close(); err != nil {
+		t.Error(err)
+	}
+	mustExec(t, tx, insertRow)
+	acknowledged++
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(t, d.DB(), "t"); n != acknowledged {
+		t.Errorf("%d rows, %d were acknowledged", n, acknowledged)
+	}
+}
+
 // A failed statement and a savepoint leave the transaction usable.
 func TestGuardTransactionGoesOn(t *testing.T) {
 	d := openGuarded(t, newTestGate(), nil)

@@ -144,7 +144,5 @@ func TestLocksSurvive(t *testing.T) {
 	if err := scoped.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if after := locksOf(t, d.Path()); after != before {
-		t.Errorf("locks before:\n%s\nafter:\n%s", before, after)
-	}
+	wantLocks(t, d.Path(), before)
 }

@@ -359,6 +359,36 @@ func TestReadsNoticeSuspension(t *testing.T) {
 	wantFenced(t, l.CheckRead(), coord.FenceExpired)
 }
 
+// A steppedClock is one whose calendar somebody sets.
+type steppedClock struct {
+	coordtest.Clock
+	step atomic.Int64
+}
+
+func (c *steppedClock) Wall() time.Time { return c.Clock.Wall().Add(time.Duration(c.step.Load())) }
+
+// Trap 4: steps of the wall clock neither prolong a lease nor end it.
+func TestStepsOfTheWallClockChangeNothing(t *testing.T) {
+	for _, step := range []time.Duration{time.Hour, -time.Hour} {
+		clock := &steppedClock{}
+		store := memlease.New(clock)
+		l := acquire(t, store, clock)
+		clock.step.Store(int64(step))
+		left := l.Remaining()
+		if err := l.Check(); err != nil || left != leaseOptions.TTL-leaseOptions.Margin {
+			t.Errorf("after a step of %v: %v, %v to the fence", step, err, left)
+		}
+		if _, err := store.Acquire(t.Context(), testKey(t), "B", leaseOptions.TTL); !errors.Is(err, coord.CodeLeaseHeld) {
+			t.Errorf("after a step of %v another holder: %v", step, err)
+		}
+		if err := l.Renew(t.Context()); err != nil {
+			t.Errorf("renewed after a step of %v: %v", step, err)
+		}
+		clock.Advance(left)
+		wantFenced(t, l.Check(), coord.FenceExpired)
+	}
+}
+
 func BenchmarkCheck(b *testing.B) {
 	key, err := coord.NewKey("acme", "t-00000000000000000000000000000001")
 	if err != nil {

@@ -200,9 +200,7 @@ func TestOutsideReader(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if after := locksOf(t, path); after != locks {
-		t.Errorf("locks before:\n%s\nafter:\n%s", locks, after)
-	}
+	wantLocks(t, path, locks)
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}

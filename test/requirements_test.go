@@ -61,7 +61,10 @@ func required() (ids []string) {
 			ids = append(ids, fmt.Sprintf("%s-%d", family, i))
 		}
 	}
-	for _, trap := range []int{14, 61, 65, 66, 67, 68, 69, 71, 72} {
+	for _, trap := range []int{
+		1, 2, 4, 5, 7, 8, 9, 10, 11, 12, 14, 15, 16, 18, 20, 21, 23, 25, 26, 28, 29, 30, 32, 33, 34, 36, 37, 39, 40,
+		42, 43, 44, 45, 47, 48, 49, 50, 51, 53, 54, 55, 56, 57, 60, 61, 65, 66, 67, 68, 69, 71, 72, 74,
+	} {
 		ids = append(ids, fmt.Sprintf("trap %d", trap))
 	}
 	return ids

@@ -4,9 +4,10 @@
 // An object is a file of its name below the root. It is written to a temporary
 // file under ".tmp" in the root and fsynced; a hard link gives it its name, which
 // fails if the name is taken; then the directory that got the link is fsynced,
-// and so is every directory above it. Only then does the object count. Renaming
-// would replace an object that exists, and checking first would leave a gap in
-// which two processes both find the name free.
+// and so is every directory above it, up to one that this store has already made
+// durable. Only then does the object count. Renaming would replace an object that
+// exists, and checking first would leave a gap in which two processes both find the
+// name free.
 //
 // # What to know before deploying
 //
