@@ -40,6 +40,7 @@ type Handle struct {
 
 	settled atomic.Int64 // when the lease was granted or a HandoffTo last failed, on the replica's clock
 	moving  atomic.Bool  // a HandoffTo is under way
+	flushed atomic.Bool  // a committed copy holds all that was ever acknowledged
 
 	drilling   atomic.Bool   // a drill is under way, or waits for its turn
 	resting    bool          // the database is at rest; for upkeep alone, as is the next

@@ -45,6 +45,7 @@ func (h *Handle) Handoff(ctx context.Context) error {
 	if _, err := h.publish(h.ctx, ifChanged); err != nil && !safeguards.Off(safeguards.ReleaseAfterFlush) {
 		return h.handoffFailed(StateFlushing, err)
 	}
+	h.flushed.Store(true)
 	if _, ok := h.end(closedBecause(h.key, "handed off"), StateFlushing); !ok {
 		return h.Err()
 	}

@@ -123,3 +123,11 @@ func readPage(ctx context.Context, l *ledger.Ledger, after int64, limit int) (ev
 	}
 	return page, nil
 }
+
+// hasIdemKey reports whether an append has one effect however often it is made.
+func hasIdemKey(body []byte) bool {
+	var event struct {
+		IdemKey string `json:"idem_key"`
+	}
+	return json.Unmarshal(body, &event) == nil && event.IdemKey != ""
+}

@@ -13,7 +13,7 @@ import (
 func (s *Server) operations() []operation {
 	return []operation{
 		{method: "POST", suffix: "/open", wants: openOrCreate, who: theTenant, prepare: s.prepareOpen},
-		{method: "POST", suffix: "/events", wants: openOrCreate, who: theTenant, prepare: s.prepareAppend},
+		{method: "POST", suffix: "/events", wants: openOrCreate, who: theTenant, repeats: hasIdemKey, prepare: s.prepareAppend},
 		{method: "GET", suffix: "/events", wants: openExisting, who: theTenant, reads: true, prepare: s.prepareEvents},
 		{method: "POST", suffix: "/query", wants: openExisting, who: theTenant, reads: true, prepare: s.prepareQuery},
 		{method: "POST", suffix: "/exec", wants: openOrCreate, who: theTenant, prepare: s.prepareExec},

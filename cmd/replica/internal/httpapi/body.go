@@ -116,7 +116,9 @@ func jsonProblem(err error) string {
 }
 
 // write sends v as JSON. The client has WriteTimeout to take it.
-func (s *Server) write(w http.ResponseWriter, status int, v any) {
+func (s *Server) write(w http.ResponseWriter, status int, v any) { s.send(w, status, encode(v)) }
+
+func encode(v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -125,6 +127,10 @@ func (s *Server) write(w http.ResponseWriter, status int, v any) {
 		// not go out as half a reply.
 		panic(fmt.Errorf("httpapi: encode a reply: %w", err))
 	}
+	return b.Bytes()
+}
+
+func (s *Server) send(w http.ResponseWriter, status int, body []byte) {
 	s.limitWriting(w)
 	h := w.Header()
 	if h.Get("Content-Type") == "" {
@@ -132,7 +138,7 @@ func (s *Server) write(w http.ResponseWriter, status int, v any) {
 	}
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes()) // a client that has gone needs no reply
+	_, _ = w.Write(body) // a client that has gone needs no reply
 }
 
 // limitWriting bounds how long the client may take to read what is written now.

@@ -117,7 +117,8 @@ func (s *Server) ask(ctx context.Context, w http.ResponseWriter, r *http.Request
 	if err != nil {
 		outcome, problem := forwardProblem(op, owner.Owner, err)
 		s.monitor.metrics.forwarded(outcome)
-		if outcome == forwardUnreachable && op.wants.opens() {
+		again := outcome == forwardUnreachable || op.reads || op.repeats != nil && op.repeats(bodyOf(r))
+		if again && op.wants.opens() {
 			return func() { s.fail(w, r, problem) } // it may have handed the tenant off before it went
 		}
 		s.fail(w, r, problem)

@@ -32,7 +32,7 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	var refused func() // passes the last owner's refusal on
 	var asked coord.Epoch
 	for {
-		var answer reply
+		var answer outcome
 		var err error
 		if refused == nil {
 			err = s.recalled(r, v)
@@ -47,10 +47,7 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r *http.Requ
 			s.fail(w, r, err)
 			return
 		default:
-			if answer.epoch > 0 {
-				setEpoch(w.Header(), answer.epoch)
-			}
-			s.write(w, answer.status, answer.body)
+			s.acknowledge(w, r, answer)
 			return
 		}
 		if refused != nil && held.Record.Epoch <= asked {
@@ -67,7 +64,7 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r *http.Requ
 // perform finds the tenant and works on it. A request that was refused because the
 // tenant is on its way is parked until it has arrived, here or elsewhere, but not for
 // long: such work was refused and did nothing.
-func (s *Server) perform(ctx context.Context, v visit) (reply, error) {
+func (s *Server) perform(ctx context.Context, v visit) (outcome, error) {
 	parked, cancel := s.parking(ctx)
 	defer cancel()
 	for {
@@ -76,22 +73,42 @@ func (s *Server) perform(ctx context.Context, v visit) (reply, error) {
 			return answer, err
 		}
 		if h.AwaitSettled(parked) != nil {
-			return reply{}, err
+			return outcome{}, err
 		}
 	}
 }
 
 // attempt also returns the handle that the work was refused by, if there is one.
-func (s *Server) attempt(ctx context.Context, v visit) (*router.Handle, reply, error) {
+func (s *Server) attempt(ctx context.Context, v visit) (*router.Handle, outcome, error) {
 	h, err := s.find(ctx, v.key, v.wants)
 	if err != nil {
-		return s.router.HandleOf(v.key), reply{}, err
+		return s.router.HandleOf(v.key), outcome{}, err
 	}
 	if h != nil && h.Epoch() < v.epoch {
-		return h, reply{}, &coord.Error{Code: coord.CodeLeaseLost, Key: v.key, Detail: fmt.Sprintf("the request was forwarded to epoch %d, and this replica has epoch %d", v.epoch, h.Epoch())}
+		return h, outcome{}, &coord.Error{Code: coord.CodeLeaseLost, Key: v.key, Detail: fmt.Sprintf("the request was forwarded to epoch %d, and this replica has epoch %d", v.epoch, h.Epoch())}
 	}
 	answer, err := v.do(ctx, h)
-	return h, answer, err
+	done := outcome{reply: answer}
+	if h != nil && v.wants.parks() {
+		done.confirm = h.Confirm
+	}
+	return h, done, err
+}
+
+// acknowledge sends the reply, unless the process was stopped since the work was done
+// for so long that nobody may say any more that it was.
+func (s *Server) acknowledge(w http.ResponseWriter, r *http.Request, answer outcome) {
+	body := encode(answer.body)
+	if answer.confirm != nil {
+		if err := answer.confirm(); err != nil {
+			s.fail(w, r, err)
+			return
+		}
+	}
+	if answer.epoch > 0 {
+		setEpoch(w.Header(), answer.epoch)
+	}
+	s.send(w, answer.status, body)
 }
 
 // parking bounds how long a request is parked; what is left of its time is for work.

@@ -32,6 +32,10 @@ type operation struct {
 	reads          bool // changes nothing, so that a lost reply leaves no doubt
 	transfers      bool // may wait for a drain or an upload
 
+	// repeats reports whether doing what body asks for twice is doing it once; nil if
+	// only for what reads.
+	repeats func(body []byte) bool
+
 	// prepare checks the request. It touches nothing.
 	prepare func(in input) (work, error)
 }
@@ -53,6 +57,12 @@ type reply struct {
 	status int
 	epoch  coord.Epoch
 	body   any
+}
+
+// An outcome is a reply that was not sent yet.
+type outcome struct {
+	reply
+	confirm func() error // asked when nothing but the sending is left; nil if there is nothing to ask
 }
 
 // tenantHandler takes a request through the steps that the package comment names.
