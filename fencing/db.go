@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -73,8 +74,9 @@ type Database struct {
 		closed bool
 		idle   []*rawConn
 		scopes map[*scope]struct{}
-		uses   uint64 // connections lent and given back
-		seen   uint64 // uses at the latest Rest
+		uses   uint64      // connections lent and given back
+		seen   uint64      // uses at the latest Rest
+		sealed os.FileInfo // of the file at rest; nil while it may change
 	}
 	closeOnce sync.Once
 	closeErr  error

@@ -2,6 +2,7 @@ package fencing
 
 import (
 	"errors"
+	"os"
 	"syscall"
 
 	"github.com/mattn/go-sqlite3"
@@ -35,7 +36,30 @@ func (d *Database) Rest() (resting bool, err error) {
 	}
 	d.mu.Unlock()
 	err = closeAll(idle)
-	return unused && d.opened.Load() == 0, err
+	resting = unused && d.opened.Load() == 0
+	if resting {
+		d.seal()
+	}
+	return resting, err
+}
+
+// seal remembers the file as it is at rest, so that what other hands write into it until
+// it is opened again is not taken for the ledger.
+func (d *Database) seal() {
+	info, err := os.Stat(d.path)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err == nil && d.mu.sealed == nil && d.mu.uses == d.mu.seen {
+		d.mu.sealed = info
+	}
+}
+
+// unsealed notes that the file is open, and may change.
+func (d *Database) unsealed(c *sqlite3.SQLiteConn) *sqlite3.SQLiteConn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.sealed = nil
+	return c
 }
 
 func closeAll(conns []*rawConn) error {
@@ -53,7 +77,7 @@ func (d *Database) connect() (*sqlite3.SQLiteConn, error) {
 	}
 	c, err := openSQLite(d.dsn)
 	if err == nil {
-		return c, nil
+		return d.unsealed(c), nil
 	}
 	if gone := d.present(); gone != nil {
 		return nil, gone // between the look and the opening

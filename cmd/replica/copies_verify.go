@@ -61,7 +61,12 @@ Exits with an error if a copy cannot be trusted.`,
 // keysOf returns the tenant that text names, or all of the organization.
 func keysOf(ctx context.Context, copies *copystore.Copies, text string) ([]coord.Key, error) {
 	if coord.ValidateOrganization(text) == nil {
-		return copies.Tenants(ctx, text)
+		keys, err := copies.Tenants(ctx, text)
+		if err == nil && len(keys) == 0 {
+			// A mistyped name must not look like work done.
+			err = &coord.Error{Code: coord.CodeTenantUnknown, Detail: "the organization " + text + " has no copies"}
+		}
+		return keys, err
 	}
 	key, err := coord.ParseKey(text)
 	return []coord.Key{key}, err

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 
 	"github.com/leaseholddb/leasehold/coord"
@@ -78,14 +79,19 @@ func newPartedBody(h *router.Handle, flushed bool) partedBody {
 
 func (s *Server) prepareHandoff(in input) (work, error) {
 	var want struct {
-		To string `json:"to"`
+		To json.RawMessage `json:"to"`
 	}
 	if err := in.decode(decodeOptional, &want); err != nil {
 		return nil, err
 	}
+	var to string
+	if len(want.To) > 0 && (json.Unmarshal(want.To, &to) != nil || to == "") {
+		// An id that a script failed to fill in must not hand the tenant to nobody.
+		return nil, refuse(CodeRequestInvalid, `"to" must be the id of a replica; leave it out to hand the tenant to nobody in particular`)
+	}
 	return func(ctx context.Context, h *router.Handle) (reply, error) {
-		if want.To != "" {
-			return s.handoffTo(ctx, in, h, want.To)
+		if to != "" {
+			return s.handoffTo(ctx, in, h, to)
 		}
 		err := h.Handoff(ctx)
 		return reply{http.StatusOK, h.Epoch(), newPartedBody(h, true)}, err

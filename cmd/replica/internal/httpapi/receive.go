@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/copystore"
@@ -18,6 +19,10 @@ import (
 // and with it the successor's wait.
 
 const receiveSuffix = "/receive"
+
+// registryEvery is how often an owner looks whether the successor that it waits for is
+// still registered.
+const registryEvery = time.Second
 
 // A readyBody is the successor's first line.
 type readyBody struct {
@@ -82,7 +87,7 @@ func (s *Server) handoffTo(ctx context.Context, in input, h *router.Handle, to s
 	}
 	var told *reception
 	err = h.HandoffTo(ctx, func(ctx context.Context) (err error) {
-		told, err = s.tell(ctx, in, to, address)
+		told, err = s.tell(ctx, in, to, address, h.Done())
 		return err
 	})
 	if told != nil {
@@ -133,13 +138,16 @@ func (c *reception) arrival() coord.Epoch {
 	return arrived.Epoch
 }
 
-// tell asks the successor to receive the tenant and returns once it is ready.
-func (s *Server) tell(ctx context.Context, in input, to, address string) (*reception, error) {
+// tell asks the successor to receive the tenant and returns once it is ready. It gives up
+// when the successor is no longer registered, as one that was stopped, or when the tenant
+// has gone another way.
+func (s *Server) tell(ctx context.Context, in input, to, address string, gone <-chan struct{}) (*reception, error) {
 	target, err := s.targetOf(coord.Record{Key: in.key, Address: address}, operation{suffix: receiveSuffix}, in.request)
 	if err != nil {
 		return nil, unready(to, "it left no address", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	defer s.abandonIfGone(ctx, cancel, to, gone)()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target, http.NoBody)
 	if err != nil {
 		cancel()
@@ -165,6 +173,31 @@ func (s *Server) tell(ctx context.Context, in input, to, address string) (*recep
 		return nil, unready(to, "it broke off while it fetched the newest copy", err)
 	}
 	return c, nil
+}
+
+// abandonIfGone cancels a move whose successor or tenant has gone, until stop is called.
+func (s *Server) abandonIfGone(ctx context.Context, cancel context.CancelFunc, to string, gone <-chan struct{}) (stop func()) {
+	over, joined := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(joined)
+		tick := time.NewTicker(registryEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-over:
+				return
+			case <-gone:
+				cancel()
+				return
+			case <-tick.C:
+				if _, known, err := s.opts.Peers(ctx, to); err == nil && !known {
+					cancel()
+					return
+				}
+			}
+		}
+	}()
+	return func() { close(over); <-joined }
 }
 
 func unready(to, why string, err error) error {

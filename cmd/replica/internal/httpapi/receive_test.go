@@ -164,3 +164,32 @@ func TestHandoffToWithTokens(t *testing.T) {
 		t.Errorf("handoff: %+v", p)
 	}
 }
+
+// A successor that answers nothing, as one that was stopped, is given up when its
+// registration ends, and the tenant serves on. An id that is none moves nothing.
+func TestHandoffToWhoAnswersNothing(t *testing.T) {
+	f := newFleet(t)
+	a := f.node("a")
+	asked, ended := make(chan struct{}), make(chan struct{})
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(asked)
+		<-r.Context().Done()
+		close(ended)
+	}))
+	defer silent.Close()
+	f.leases.setAddress("silent", silent.URL)
+	a.must(201, "POST", tenant+"/events", event("one"))
+	moved := a.inBackground("POST", tenant+"/handoff", `{"to":"silent"}`)
+	<-asked
+	f.leases.forgetAddress("silent")
+	if got := <-moved; got.status != 503 || !strings.Contains(got.body, string(httpapi.CodeSuccessorUnready)) {
+		t.Errorf("handoff: %s", got)
+	}
+	<-ended
+	for _, body := range []string{`{"to":""}`, `{"to":null}`, `{"to":1}`} {
+		a.refused(400, httpapi.CodeRequestInvalid, "POST", tenant+"/handoff", body)
+	}
+	if got := a.must(201, "POST", tenant+"/events", event("two")); got.header.Get(httpapi.HeaderEpoch) != "1" {
+		t.Errorf("served by %v", got.header)
+	}
+}

@@ -131,6 +131,12 @@ func (l *leases) peer(_ context.Context, id string) (string, bool, error) {
 	return address, known, nil
 }
 
+func (l *leases) forgetAddress(owner string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.mu.addresses, owner)
+}
+
 func (l *leases) setAddress(owner, address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
