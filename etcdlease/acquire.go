@@ -159,7 +159,6 @@ func (s *Store) newAttempt(key coord.Key, owner string, l *sharedLease) *attempt
 // attempt sends a once and reports whether etcd granted it.
 func (s *Store) attempt(ctx context.Context, a *attempt) (snapshot, bool, error) {
 	epoch, owner := s.keys.epoch(a.key), s.keys.owner(a.key)
-	began := s.clock.Now()
 	resp, err := s.txn(ctx,
 		[]clientv3.Cmp{absent(owner), absent(s.keys.void(a.nonce))},
 		[]clientv3.Op{
@@ -172,7 +171,6 @@ func (s *Store) attempt(ctx context.Context, a *attempt) (snapshot, bool, error)
 	if err != nil {
 		return snapshot{}, false, err
 	}
-	s.attempts.note(s.clock.Now() - began)
 	var snap snapshot
 	if resp.Succeeded {
 		snap, err = decode(only(resp.Responses[2]), nil, only(resp.Responses[3]))

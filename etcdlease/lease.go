@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -157,8 +156,7 @@ func (s *Store) ours(id int64) bool {
 }
 
 // cover returns a round whose keepalive is sent after since, or nil if l was
-// proved alive after since already. While transactions take long, because many run at
-// once, the round leaves half of that time for others to join.
+// proved alive after since already.
 func (s *Store) cover(l *sharedLease, since time.Duration) *round {
 	s.mu.Lock()
 	covered := l.provedAt >= since
@@ -166,23 +164,8 @@ func (s *Store) cover(l *sharedLease, since time.Duration) *round {
 	if covered {
 		return nil
 	}
-	wait := min(s.attempts.usual()/2, maxGather)
-	if wait < minGather {
-		wait = 0
-	}
-	return s.joinWithin(l, wait)
+	return s.join(l)
 }
-
-// A pace is how long something has usually taken of late.
-type pace struct{ average atomic.Int64 }
-
-// note adds one measurement. Of two at the same time one may be lost.
-func (p *pace) note(took time.Duration) {
-	old := p.average.Load()
-	p.average.Store(old + (int64(took)-old)/8)
-}
-
-func (p *pace) usual() time.Duration { return time.Duration(p.average.Load()) }
 
 // revokeIdle revokes the leases that carry nothing. It runs after every goroutine
 // of the Store has ended.

@@ -16,10 +16,6 @@ const retryPause = 20 * time.Millisecond
 // tenants renew at about the same time, and one keepalive then serves them all.
 const maxGather = 100 * time.Millisecond
 
-// minGather is the shortest wait that a timer can be trusted with: a process that is
-// otherwise idle wakes a millisecond late.
-const minGather = 2 * time.Millisecond
-
 // A round is one successful keepalive of a shared lease, or none, on behalf of
 // everyone who joined before it was sent. Callers that come while a round is in
 // flight join the next one, because what is in flight was sent before they asked.
@@ -28,8 +24,8 @@ type round struct {
 
 	// Guarded by Store.mu until the round starts.
 	wantKeys bool
-	by       time.Duration // when the round begins
-	sooner   chan struct{} // has a value when by was brought forward
+	hurry    chan struct{} // closed when the round must not wait any longer
+	hurried  bool
 
 	sentAt time.Duration
 	ttl    time.Duration       // as etcd answered
@@ -38,25 +34,21 @@ type round struct {
 }
 
 // join returns a round of l that has not begun and begins at once.
-func (s *Store) join(l *sharedLease) *round { return s.joinWithin(l, 0) }
-
-// joinWithin returns a round of l that has not begun and begins before wait has
-// passed.
-func (s *Store) joinWithin(l *sharedLease, wait time.Duration) *round {
+func (s *Store) join(l *sharedLease) *round {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.nextLocked(l)
-	r.beginLocked(s.clock.Now() + wait)
+	r.hurryLocked()
 	s.startLocked(l, r)
 	return r
 }
 
-// joinLocked is joinWithin for the renewal of a tenure that ends in left.
+// joinLocked is join for the renewal of a tenure that ends in left.
 func (s *Store) joinLocked(l *sharedLease, left time.Duration) *round {
 	r := s.nextLocked(l)
 	r.wantKeys = true
 	if left < l.ttl/2 {
-		r.beginLocked(0)
+		r.hurryLocked()
 	}
 	s.startLocked(l, r)
 	return r
@@ -64,23 +56,15 @@ func (s *Store) joinLocked(l *sharedLease, left time.Duration) *round {
 
 func (s *Store) nextLocked(l *sharedLease) *round {
 	if l.next == nil {
-		l.next = &round{
-			done: make(chan struct{}), sooner: make(chan struct{}, 1),
-			by: s.clock.Now() + min(l.ttl/50, maxGather),
-		}
+		l.next = &round{done: make(chan struct{}), hurry: make(chan struct{})}
 	}
 	return l.next
 }
 
-// beginLocked has the round begin at by, if it would have begun later.
-func (r *round) beginLocked(by time.Duration) {
-	if by >= r.by {
-		return
-	}
-	r.by = by
-	select {
-	case r.sooner <- struct{}{}:
-	default:
+func (r *round) hurryLocked() {
+	if !r.hurried {
+		r.hurried = true
+		close(r.hurry)
 	}
 }
 
@@ -96,23 +80,18 @@ func (s *Store) startLocked(l *sharedLease, r *round) {
 }
 
 // gather waits until r may begin.
-func (s *Store) gather(r *round) {
-	for {
-		s.mu.Lock()
-		wait := r.by - s.clock.Now()
-		s.mu.Unlock()
-		if wait <= 0 {
-			return
-		}
-		timer := s.clock.NewTimer(wait)
-		select {
-		case <-timer.C():
-		case <-r.sooner:
-		case <-s.ctx.Done():
-			timer.Stop()
-			return
-		}
-		timer.Stop()
+func (s *Store) gather(l *sharedLease, r *round) {
+	select {
+	case <-r.hurry:
+		return
+	default:
+	}
+	timer := s.clock.NewTimer(min(l.ttl/50, maxGather))
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-r.hurry:
+	case <-s.ctx.Done():
 	}
 }
 
@@ -137,7 +116,7 @@ func (s *Store) runRounds(l *sharedLease) {
 			return
 		}
 		s.mu.Unlock()
-		s.gather(r)
+		s.gather(l, r)
 		s.mu.Lock()
 		l.next = nil
 		silent := l.unsure // the round before this one was not answered

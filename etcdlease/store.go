@@ -36,7 +36,6 @@ type Store struct {
 	clock      coord.Clock
 	log        *zap.Logger
 	identity   identity
-	attempts   pace // of the transactions that acquire
 
 	// watchStream is the header of the watches to come, see watch.
 	watchStream atomic.Uint64
