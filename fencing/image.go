@@ -14,13 +14,14 @@ import (
 )
 
 const (
-	imageStep    = 256 // pages copied between two looks at the context
-	minImageStep = 16
-	imagePause   = 5 * time.Millisecond // after a step that found something locked
+	imageStep   = 256 // pages copied between two looks at the context
+	maxBusyStep = 64  // the same, while others commit
+	minBusyStep = 8
+	imagePause  = 5 * time.Millisecond // after a step that found something locked
 
 	// What is copied while others commit comes in steps that take about this long, their
 	// way to the disk included, because a commit may have to wait for one.
-	imagePace  = 2 * time.Millisecond
+	imagePace  = time.Millisecond
 	maxGiveWay = 50 * time.Millisecond
 	// quietTime without a commit says that nobody else writes.
 	quietTime = 100 * time.Millisecond
@@ -131,20 +132,20 @@ func (d *Database) step(ctx context.Context, backup *sqlite3.SQLiteBackup, writt
 			return err
 		}
 		took := time.Since(began)
-		pages = nextStep(pages, took)
+		pages = nextBusyStep(pages, took)
 		pause(ctx, min(took, maxGiveWay))
 	}
 }
 
-// nextStep sizes the step that follows one of pages that took so long.
-func nextStep(pages int, took time.Duration) int {
+// nextBusyStep sizes the step that follows one of pages that took so long.
+func nextBusyStep(pages int, took time.Duration) int {
 	switch {
 	case took > imagePace:
-		return max(pages/2, minImageStep)
+		pages /= 2
 	case took < imagePace/2:
-		return min(pages*2, imageStep)
+		pages *= 2
 	}
-	return pages
+	return max(minBusyStep, min(pages, maxBusyStep))
 }
 
 func pause(ctx context.Context, d time.Duration) {
