@@ -36,8 +36,8 @@ type handoffReplica struct {
 	ended   chan error
 }
 
-func newHandoffBed(ctx context.Context) (bed *handoffBed, err error) {
-	bed = &handoffBed{ctx: ctx, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+func newHandoffBed(ctx context.Context) (_ *handoffBed, err error) {
+	bed := &handoffBed{ctx: ctx, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, bed.close())
