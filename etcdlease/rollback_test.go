@@ -44,7 +44,8 @@ func (p *phoenix) stop() {
 
 func (p *phoenix) open() *etcdlease.Store {
 	p.t.Helper()
-	return open(p.t, nil, func(c *etcdlease.Config) { c.Endpoints = []string{p.addr} })
+	// An acquisition that is given up may use an epoch up, and these tests count them.
+	return open(p.t, nil, func(c *etcdlease.Config) { c.Endpoints = []string{p.addr} }, timeout(8*time.Second))
 }
 
 // insist repeats f until etcd answers again.
