@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -74,9 +73,8 @@ type Database struct {
 		closed bool
 		idle   []*rawConn
 		scopes map[*scope]struct{}
-		uses   uint64      // connections lent and given back
-		seen   uint64      // uses at the latest Rest
-		sealed os.FileInfo // of the file at rest; nil while it may change
+		uses   uint64 // connections lent and given back
+		seen   uint64 // uses at the latest Rest
 	}
 	closeOnce sync.Once
 	closeErr  error

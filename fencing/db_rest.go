@@ -2,7 +2,6 @@ package fencing
 
 import (
 	"errors"
-	"os"
 	"syscall"
 
 	"github.com/mattn/go-sqlite3"
@@ -36,30 +35,7 @@ func (d *Database) Rest() (resting bool, err error) {
 	}
 	d.mu.Unlock()
 	err = closeAll(idle)
-	resting = unused && d.opened.Load() == 0
-	if resting {
-		d.seal()
-	}
-	return resting, err
-}
-
-// seal remembers the file as it is at rest, so that what other hands write into it until
-// it is opened again is not taken for the ledger.
-func (d *Database) seal() {
-	info, err := os.Stat(d.path)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err == nil && d.mu.sealed == nil && d.mu.uses == d.mu.seen {
-		d.mu.sealed = info
-	}
-}
-
-// unsealed notes that the file is open, and may change.
-func (d *Database) unsealed(c *sqlite3.SQLiteConn) *sqlite3.SQLiteConn {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.mu.sealed = nil
-	return c
+	return unused && d.opened.Load() == 0, err
 }
 
 func closeAll(conns []*rawConn) error {
@@ -77,7 +53,7 @@ func (d *Database) connect() (*sqlite3.SQLiteConn, error) {
 	}
 	c, err := openSQLite(d.dsn)
 	if err == nil {
-		return d.unsealed(c), nil
+		return c, nil
 	}
 	if gone := d.present(); gone != nil {
 		return nil, gone // between the look and the opening

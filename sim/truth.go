@@ -142,6 +142,12 @@ func (t *truth) grantsThatCount(h history.History) history.History {
 		again := func(j int) bool { return h[j].Epoch == e.Epoch && h[j].Replica == e.Replica }
 		if slices.ContainsFunc(forgotten, again) || slices.ContainsFunc(forgotten, served) && !served(i) {
 			dropped[i] = true
+			// One that was given back before anything was served at it has not ended what its
+			// owner was granted again.
+			for k := range i {
+				back := h[k].Kind == history.End && h[k].Tenant == e.Tenant && h[k].Epoch == e.Epoch && !h[k].Flushed
+				dropped[k] = dropped[k] || back && served(i) && !acknowledged(h[:k], e.Tenant, e.Epoch)
+			}
 			continue
 		}
 		if !slices.ContainsFunc(forgotten, served) {
@@ -162,6 +168,13 @@ func (t *truth) grantsThatCount(h history.History) history.History {
 		}
 	}
 	return kept
+}
+
+// acknowledged reports whether anything was acknowledged at the epoch.
+func acknowledged(h history.History, tenant string, epoch coord.Epoch) bool {
+	return slices.ContainsFunc(h, func(e history.Event) bool {
+		return e.Kind == history.Return && e.Tenant == tenant && e.Epoch == epoch && e.Outcome == history.OK
+	})
 }
 
 func (t *truth) renewed(tenure coord.Tenure) {
