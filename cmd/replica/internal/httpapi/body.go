@@ -131,14 +131,18 @@ func encode(v any) []byte {
 }
 
 func (s *Server) send(w http.ResponseWriter, status int, body []byte) {
+	s.prepareSending(w)
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // a client that has gone needs no reply
+}
+
+func (s *Server) prepareSending(w http.ResponseWriter) {
 	s.limitWriting(w)
 	h := w.Header()
 	if h.Get("Content-Type") == "" {
 		h.Set("Content-Type", "application/json")
 	}
 	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that has gone needs no reply
 }
 
 // limitWriting bounds how long the client may take to read what is written now.

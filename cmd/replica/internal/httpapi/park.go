@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/leaseholddb/leasehold/coord"
@@ -96,19 +97,28 @@ func (s *Server) attempt(ctx context.Context, v visit) (*router.Handle, outcome,
 }
 
 // acknowledge sends the reply, unless the process was stopped since the work was done
-// for so long that nobody may say any more that it was.
+// for so long that nobody may say any more that it was. As little as may be lies between
+// that question and the wire.
 func (s *Server) acknowledge(w http.ResponseWriter, r *http.Request, answer outcome) {
 	body := encode(answer.body)
-	if answer.confirm != nil {
-		if err := answer.confirm(); err != nil {
-			s.fail(w, r, err)
-			return
-		}
-	}
 	if answer.epoch > 0 {
 		setEpoch(w.Header(), answer.epoch)
 	}
-	s.send(w, answer.status, body)
+	if answer.confirm == nil {
+		s.send(w, answer.status, body)
+		return
+	}
+	s.prepareSending(w)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	if err := answer.confirm(); err != nil {
+		w.Header().Del("Content-Length")
+		w.Header().Del(HeaderEpoch)
+		s.fail(w, r, err)
+		return
+	}
+	w.WriteHeader(answer.status)
+	_, _ = w.Write(body) // a client that has gone needs no reply
+	_ = http.NewResponseController(w).Flush()
 }
 
 // parking bounds how long a request is parked; what is left of its time is for work.
