@@ -2,6 +2,7 @@ package etcdlease_test
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -162,9 +163,12 @@ func TestPasswordChanges(t *testing.T) {
 	w := &wire{}
 	s := open(t, w, asUser(m))
 	register(t, s, "owner")
-	held := acquire(t, s, key(t, 1), "owner", 2*time.Second)
+	held := acquire(t, s, key(t, 1), "owner", 10*time.Minute)
+	// A lease that does not end: the end would be told on a watch that etcd goes on with.
+	waited := key(t, 3)
+	hold(t, m, waited, 2*time.Second)
 	ended := make(chan error, 2)
-	go func() { ended <- s.WaitReleased(t.Context(), held.Tenure.Key) }()
+	go func() { ended <- s.WaitReleased(t.Context(), waited) }()
 	go func() { ended <- s.WatchWants(t.Context(), func(coord.Want) {}) }()
 	changePassword(t, m)
 
@@ -175,8 +179,8 @@ func TestPasswordChanges(t *testing.T) {
 			t.Errorf("%s: got %v", what, err)
 		}
 	}
-	refused("renew", renewErr(t, s, held.Tenure, 2*time.Second))
-	_, err := s.Acquire(t.Context(), key(t, 2), "owner", ttl)
+	refused("renew", renewErr(t, s, held.Tenure, 10*time.Minute))
+	_, err := s.Acquire(t.Context(), key(t, 2), "owner", 10*time.Minute)
 	refused("acquire", err)
 	for range 2 { // as soon as they look again
 		refused("wait or watch", <-ended)
@@ -188,13 +192,28 @@ func TestPasswordChanges(t *testing.T) {
 	}
 }
 
-func changePassword(t *testing.T, m *member) {
+func asAdmin(t *testing.T, m *member) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{Endpoints: m.endpoints(), Username: admin, Password: adminPassword})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// hold writes the owner key of somebody whose leases have ttl and who keeps this one.
+func hold(t *testing.T, m *member, k coord.Key, ttl time.Duration) {
+	t.Helper()
+	value := fmt.Sprintf(`{"owner":"somebody","ttl_ms":%d}`, ttl.Milliseconds())
+	if _, err := asAdmin(t, m).Put(t.Context(), "/leasehold/owner/"+k.String(), value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func changePassword(t *testing.T, m *member) {
+	t.Helper()
+	c := asAdmin(t, m)
 	if _, err := c.UserChangePassword(t.Context(), "leasehold", "another"); err != nil {
 		t.Fatal(err)
 	}
