@@ -140,7 +140,7 @@ func (s *leaseServer) settle(nonce string, key coord.Key, drop bool) (a acquired
 		return acquired{void: true, revision: s.state.revision}
 	}
 	if drop || !s.held(r) {
-		s.remove(key, r.revision)
+		s.remove(key, nonce)
 		return acquired{void: true, revision: s.state.revision}
 	}
 	return acquired{grant: s.grantOf(key, r), revision: s.state.revision}
@@ -171,10 +171,10 @@ func (s *leaseServer) keepAlive(id string) kept {
 	return k
 }
 
-// remove ends the tenure that was granted at revision, if it stands.
-func (s *leaseServer) remove(key coord.Key, revision coord.Revision) {
+// remove ends the tenure that an acquisition was granted, if it stands.
+func (s *leaseServer) remove(key coord.Key, nonce string) {
 	r := s.state.keys[key]
-	if r.revision != revision || r.session == "" {
+	if r.nonce != nonce || r.session == "" {
 		return
 	}
 	if s.held(r) {
