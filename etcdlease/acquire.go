@@ -85,7 +85,7 @@ func (s *Store) acquireOnce(ctx context.Context, key coord.Key, owner string, tt
 	}
 	t := &tenure{
 		Tenure:   coord.Tenure{Key: key, Owner: owner, Epoch: snap.epochNumber()},
-		revision: snap.revision(), mod: snap.revision(), lease: l, until: began + l.ttl, floor: snap.floor.Forgotten,
+		revision: snap.revision(), value: a.value, mod: snap.revision(), lease: l, until: began + l.ttl, floor: snap.floor.Forgotten,
 	}
 	s.mu.Lock()
 	s.concludeLocked(a)

@@ -128,6 +128,20 @@ func (s snapshot) is(t coord.Tenure) bool {
 	return s.epoch != nil && s.value.Owner == t.Owner && s.epochNumber() == t.Epoch
 }
 
+// tenure is the latest grant's, which is t's and held.
+func (s snapshot) tenure(t coord.Tenure) *tenure {
+	return &tenure{
+		Tenure: t, revision: s.revision(), value: string(s.epoch.Value),
+		mod: s.owner.ModRevision, floor: s.floor.Forgotten, least: s.value.ttl(),
+	}
+}
+
+// grants reports whether the latest grant is the one that t is, and not one that an etcd
+// restored from a backup made with the same epoch at the same revision.
+func (s snapshot) grants(t *tenure) bool {
+	return s.epoch != nil && s.revision() == t.revision && string(s.epoch.Value) == t.value
+}
+
 // record describes s. An owner key that belongs to no grant still blocks the
 // key, so it counts as held.
 func (s snapshot) record(key coord.Key, now time.Time) coord.Record {

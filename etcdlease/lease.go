@@ -196,10 +196,13 @@ const (
 )
 
 // A tenure is one grant that this Store made or took over. The fields below
-// revision are guarded by Store.mu.
+// value are guarded by Store.mu.
 type tenure struct {
 	coord.Tenure
 	revision int64 // create revision of the owner key
+	// value is what the grant wrote to the epoch key, with a nonce that no other grant
+	// has. Within one history of etcd the revision says as much.
+	value string
 
 	lease *sharedLease // nil before the key is on a lease of this Store
 	mod   int64        // mod revision of the owner key as this Store knows it
