@@ -65,8 +65,9 @@ func leaseHex(id clientv3.LeaseID) string { return strconv.FormatInt(int64(id), 
 // A floorValue is the value of floor/K.
 type floorValue struct {
 	Forgotten coord.Epoch `json:"forgotten"`
-	Base      coord.Epoch `json:"base,omitempty"`  // added to the version of epoch/K
-	At        int64       `json:"at_ms,omitempty"` // when it was last forgotten, on the owner's calendar
+	Base      coord.Epoch `json:"base,omitempty"`   // added to the version of epoch/K
+	Raised    coord.Epoch `json:"raised,omitempty"` // what an operator last raised the epoch to
+	At        int64       `json:"at_ms,omitempty"`  // when it was last forgotten, on the owner's calendar
 }
 
 func (v floorValue) encode() string {
@@ -132,7 +133,7 @@ func (s snapshot) is(t coord.Tenure) bool {
 func (s snapshot) tenure(t coord.Tenure) *tenure {
 	return &tenure{
 		Tenure: t, revision: s.revision(), value: string(s.epoch.Value),
-		mod: s.owner.ModRevision, floor: s.floor.Forgotten, least: s.value.ttl(),
+		mod: s.owner.ModRevision, floor: s.floor.Forgotten, raised: s.floor.Raised, least: s.value.ttl(),
 	}
 }
 

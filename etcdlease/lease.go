@@ -215,6 +215,7 @@ type tenure struct {
 	// one is under way, an owner key on the tenure's lease may be the attempt's.
 	disputes int
 	floor    coord.Epoch // the forgotten floor
+	raised   coord.Epoch // fixed, since a key that is held is not raised
 	// least is what another Store granted: a move must not shorten it.
 	least time.Duration
 	// moving is the lease the owner key may be on after an unclear answer.

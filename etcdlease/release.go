@@ -139,9 +139,10 @@ func (s *Store) readHeld(ctx context.Context, ten coord.Tenure) (snapshot, error
 }
 
 // raiseFloor writes the floor if the tenure still holds the key and nobody wrote
-// the floor since snap was read. The operator's base stays as it is.
+// the floor since snap was read. What an operator wrote stays as it is.
 func (s *Store) raiseFloor(ctx context.Context, ten coord.Tenure, snap snapshot) (bool, error) {
-	value := floorValue{Forgotten: ten.Epoch, Base: snap.floor.Base, At: s.clock.Wall().UnixMilli()}
+	value := snap.floor
+	value.Forgotten, value.At = ten.Epoch, s.clock.Wall().UnixMilli()
 	floor := s.keys.floor(ten.Key)
 	resp, err := s.txn(ctx,
 		append(s.stands(snap.tenure(ten)), modified(floor, snap.floorRev)),

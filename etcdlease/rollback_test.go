@@ -137,8 +137,20 @@ func TestEtcdRestoredFromABackup(t *testing.T) {
 	if latest, err := operator.RaiseEpoch(t.Context(), key(t, 3), 4); err != nil || latest != 4 {
 		t.Errorf("a key that was never granted: raised to %d, %v", latest, err)
 	}
-	through(t, next, key(t, 3), 5, 5)
-	through(t, next, key(t, 1), 11, 12)
+	fifth := through(t, next, key(t, 3), 5, 5)
+	if last := through(t, next, key(t, 1), 11, 12); g.RaisedTo != 9 || last.RaisedTo != 9 {
+		t.Errorf("raised to %d, and after a forget to %d, want 9", g.RaisedTo, last.RaisedTo)
+	}
+	if err := next.Release(t.Context(), fifth.Tenure); err != nil {
+		t.Fatal(err)
+	}
+	// The epochs need no raising, but the revisions of what was granted before do not count.
+	if latest, err := operator.RaiseEpoch(t.Context(), key(t, 3), 5); err != nil || latest != 5 {
+		t.Errorf("raised to %d, %v", latest, err)
+	}
+	if last := through(t, next, key(t, 3), 6, 6); fifth.RaisedTo != 4 || last.RaisedTo != 5 {
+		t.Errorf("raised to %d, then to %d, want 4 and 5", fifth.RaisedTo, last.RaisedTo)
+	}
 }
 
 // Traps 21 and 12: an etcd that was restored counts revisions and epochs again, so that two

@@ -33,6 +33,7 @@ type leaseRecord struct {
 	nonce    string // of the acquisition
 	session  string // empty once the owner key is gone
 	floor    coord.Epoch
+	raised   coord.Epoch // by an operator, the last time
 }
 
 type session struct {
@@ -116,7 +117,7 @@ func (s *leaseServer) acquire(nonce string, key coord.Key, owner, id string, ttl
 		s.state.sessions[id] = session{ttl: ttl, until: s.w.now() + ttl}
 	}
 	s.state.revision++
-	r = leaseRecord{owner: owner, epoch: r.epoch + 1, revision: s.state.revision, nonce: nonce, session: id, floor: r.floor}
+	r = leaseRecord{owner: owner, epoch: r.epoch + 1, revision: s.state.revision, nonce: nonce, session: id, floor: r.floor, raised: r.raised}
 	s.state.keys[key] = r
 	s.changed()
 	s.w.truth.granted(key, owner, r.epoch)
@@ -126,7 +127,7 @@ func (s *leaseServer) acquire(nonce string, key coord.Key, owner, id string, ttl
 func (s *leaseServer) grantOf(key coord.Key, r leaseRecord) coord.Grant {
 	return coord.Grant{
 		Tenure:   coord.Tenure{Key: key, Owner: r.owner, Epoch: r.epoch},
-		Revision: r.revision, TTL: s.state.sessions[r.session].ttl, ForgottenAt: r.floor,
+		Revision: r.revision, TTL: s.state.sessions[r.session].ttl, ForgottenAt: r.floor, RaisedTo: r.raised,
 	}
 }
 
@@ -203,9 +204,7 @@ func (s *leaseServer) forget(t coord.Tenure) (floor coord.Epoch, ok bool) {
 // raise is what an operator does after a rollback.
 func (s *leaseServer) raise(key coord.Key, above coord.Epoch) {
 	r := s.state.keys[key]
-	if r.epoch < above {
-		r.epoch = above
-	}
+	r.epoch, r.raised = max(r.epoch, above), max(r.raised, above)
 	s.state.keys[key] = r
 	s.state.revision++
 	s.changed()
