@@ -147,7 +147,7 @@ func statusOf(code coord.Code) int {
 	case coord.CodeDraining, coord.CodeDrainTimeout, coord.CodeFenced, coord.CodeLeaseLost, coord.CodeHandleClosed,
 		coord.CodeOutcomeUnknown, coord.CodeLedgerBusy, coord.CodeLedgerNewer, coord.CodeAtCapacity, coord.CodeRouterClosed,
 		coord.CodeLeaseStoreUnavailable, coord.CodeCopyStoreUnavailable, CodeOwnerUnreachable, CodeSuccessorUnready, CodeTooManyStreams, CodeTimeout,
-		coord.CodeLedgerGone, coord.CodeResourcesExhausted:
+		coord.CodeLedgerGone, coord.CodeLedgerDamaged, coord.CodeResourcesExhausted:
 		return http.StatusServiceUnavailable
 	default:
 		return http.StatusInternalServerError
