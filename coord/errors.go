@@ -75,6 +75,10 @@ const (
 	// more, or is another one: somebody else deleted or replaced it. The tenure ends, and
 	// the next one starts from the newest copy.
 	CodeLedgerGone Code = "LEDGER_GONE"
+	// CodeLedgerDamaged is returned when the local file of an open ledger does not hold
+	// any more what was written to it. The tenure ends, and the next one starts from the
+	// newest copy that can be trusted.
+	CodeLedgerDamaged Code = "LEDGER_DAMAGED"
 	// CodeResourcesExhausted is returned when this process may open no more files. What
 	// needed one had no effect and may be repeated; nothing else is concerned.
 	CodeResourcesExhausted Code = "RESOURCES_EXHAUSTED"

@@ -95,6 +95,7 @@ func (h *Handle) Snapshot(ctx context.Context) (copystore.Manifest, error) {
 	}
 	defer h.leave()
 	manifest, err := h.publish(ctx, always)
+	h.endIfUseless(err)
 	if err == nil {
 		h.copies.retain(ctx)
 		return manifest, nil
@@ -130,7 +131,7 @@ func (h *Handle) publish(ctx context.Context, force bool) (copystore.Manifest, e
 			began = h.now()
 			commits = h.db.Commits() // before the image begins: the image may hold more
 			if err := h.db.Image(ctx, path); err != nil {
-				return 0, err
+				return 0, h.judgeFile(err)
 			}
 			return h.router.opts.Schema.Count(ctx, path)
 		},

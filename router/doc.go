@@ -45,7 +45,8 @@
 // drills leave it at rest. After [Options.IdleHandoff] it is handed off to nobody.
 //
 // A local file that other hands delete or replace meanwhile does not come back empty:
-// the tenure ends with [coord.CodeLedgerGone], as if abandoned.
+// the tenure ends with [coord.CodeLedgerGone], as if abandoned. One of which SQLite says
+// that it is damaged, in use or not, ends it with [coord.CodeLedgerDamaged].
 //
 // # Goroutines and locks
 //

@@ -16,7 +16,7 @@ const (
 	EventAcquired       EventKind = "acquired"        // a lease was granted
 	EventRestored       EventKind = "restored"        // the ledger is in place; From and Skipped say out of what
 	EventRenewed        EventKind = "renewed"         // the fence moved
-	EventRenewFailed    EventKind = "renew_failed"    // it did not; Code says why
+	EventRenewFailed    EventKind = "renew_failed"    // it did not, for the first time in a row or for the first time behind the fence; Code says why
 	EventSnapshot       EventKind = "snapshot"        // copy Seq was committed
 	EventSnapshotFailed EventKind = "snapshot_failed" // no copy was committed; Code says why
 	EventProved         EventKind = "proved"          // copy From was restored for proof

@@ -80,8 +80,8 @@ func (h *Handle) State() State {
 func (h *Handle) Done() <-chan struct{} { return h.gone }
 
 // Err returns why the tenure ended, nil while it has not: a [*coord.FencedError]
-// if the lease was lost, [coord.CodeLedgerGone] if the local file was, and
-// [coord.CodeHandleClosed] otherwise.
+// if the lease was lost, [coord.CodeLedgerGone] or [coord.CodeLedgerDamaged] if the
+// local file was, and [coord.CodeHandleClosed] otherwise.
 func (h *Handle) Err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -154,8 +154,8 @@ func (h *Handle) Run(ctx context.Context, work func(ctx context.Context, v *View
 	if err := h.gate.Check(); err != nil && !safeguards.Off(safeguards.GateBefore) {
 		return err
 	}
-	err := h.inView(ctx, work)
-	h.endIfGone(err)
+	err := h.judgeFile(h.inView(ctx, work))
+	h.endIfUseless(err)
 	if coord.CodeOf(err) != "" || safeguards.Off(safeguards.GateAfter) {
 		return err
 	}

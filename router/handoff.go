@@ -27,6 +27,8 @@ func closedBecause(key coord.Key, how string) error {
 //   - An error of the copy store, or [coord.CodeFenced] because the fence passed
 //     locally: the final copy is not committed, the lease is kept and the tenant
 //     serves again.
+//   - [coord.CodeLedgerGone], [coord.CodeLedgerDamaged]: there is nothing to copy; the
+//     tenure ends as if abandoned.
 //   - The reason of [Handle.Err] if the tenure ended in another way meanwhile.
 //   - [coord.CodeLeaseStoreUnavailable]: the final copy is committed and the
 //     tenure is over, but the store could not be told; the next owner waits for
@@ -90,7 +92,9 @@ func (h *Handle) handoffFailed(during State, err error) error {
 	if timeout := (*coord.DrainTimeoutError)(nil); errors.As(err, &timeout) {
 		h.emit(Event{Kind: EventDrainTimeout, InFlight: timeout.InFlight})
 	}
-	h.log().Warn("the tenant could not be handed off and serves again", zap.Error(err))
+	if !h.endIfUseless(err) {
+		h.log().Warn("the tenant could not be handed off and serves again", zap.Error(err))
+	}
 	return err
 }
 

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/leaseholddb/leasehold/coord"
 )
 
@@ -20,6 +18,8 @@ const renewalMoments = 4
 // ever shorter part of what is left until the fence, and on and on behind it,
 // since a renewal may still resume the tenure.
 func (h *Handle) renewLoop() {
+	defer h.router.outage.over(h)
+	var told renewalNews
 	wait := h.untilRenewal()
 	for h.awaitRenewal(wait) {
 		began := h.now()
@@ -29,16 +29,30 @@ func (h *Handle) renewLoop() {
 			return
 		case err == nil:
 			h.emit(Event{Kind: EventRenewed, Took: h.now() - began})
+			h.router.outage.over(h)
+			told = renewalNews{}
 			wait = h.untilRenewal()
 		case errors.Is(err, coord.CodeLeaseLost):
 			h.lose()
 			return
 		default:
-			h.emit(Event{Kind: EventRenewFailed, Code: coord.CodeOf(err)})
+			if told.isNew(h.lease.Remaining() <= 0) {
+				h.emit(Event{Kind: EventRenewFailed, Code: coord.CodeOf(err)})
+			}
+			h.router.outage.note(h, err)
 			wait = h.retryAfter()
-			h.log().Warn("lease renewal failed", zap.Duration("until_fence", h.lease.Remaining()), zap.Duration("retry_in", wait), zap.Error(err))
 		}
 	}
+}
+
+// renewalNews is what was told of a row of renewals that failed.
+type renewalNews struct{ failing, fenced bool }
+
+// isNew reports whether a failure is the first of its row, or the first behind the fence.
+func (n *renewalNews) isNew(fenced bool) bool {
+	before := *n
+	n.failing, n.fenced = true, n.fenced || fenced
+	return *n != before
 }
 
 // untilRenewal is RenewEvery, or up to a quarter less: the renewals of a replica's tenants

@@ -20,6 +20,7 @@ type Router struct {
 	opts    Options
 	copies  *copystore.Copies
 	events  *dispatcher
+	outage  *outage
 	drill   chan struct{} // one slot: drills take turns
 	copying chan struct{} // Options.CopyConcurrency slots, for periodic copies
 
@@ -75,6 +76,7 @@ func New(opts Options) (*Router, error) {
 		return nil, err
 	}
 	r := &Router{opts: opts, copies: copies, drill: make(chan struct{}, 1), copying: make(chan struct{}, opts.CopyConcurrency), closed: make(chan struct{})}
+	r.outage = newOutage(r)
 	r.opening, r.stopOpening = context.WithCancel(context.Background())
 	r.mu.tenants = make(map[coord.Key]*tenant)
 	r.mu.noted = make(map[coord.Key]bool)

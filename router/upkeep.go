@@ -70,7 +70,7 @@ func (h *Handle) rest() {
 		return
 	}
 	resting, err := h.db.Rest()
-	if err != nil && !h.endIfGone(err) {
+	if err != nil && !h.endIfUseless(h.judgeFile(err)) {
 		h.log().Warn("the connections to an unused ledger did not close cleanly", zap.Error(err))
 	}
 	now := h.router.opts.Clock.Now()
@@ -108,14 +108,25 @@ func (h *Handle) working() bool {
 // handoffFailed say what went wrong.
 func (h *Handle) handOffUnused() { _ = h.Handoff(context.Background()) }
 
-// endIfGone ends the tenure, as an abandon does, if err says that its ledger is not there
-// any more: nothing of it could be copied, so the lease serves nobody.
-func (h *Handle) endIfGone(err error) bool {
-	if !errors.Is(err, coord.CodeLedgerGone) {
+// judgeFile gives SQLite's word that the local ledger is damaged its code.
+func (h *Handle) judgeFile(err error) error {
+	if coord.CodeOf(err) != "" || !fencing.Damaged(err) {
+		return err
+	}
+	return &coord.Error{
+		Code: coord.CodeLedgerDamaged, Key: h.key, Detail: "the local file does not hold what was written to it", Err: err,
+		Hint: "look at the disk, and keep other programs out of the state directory",
+	}
+}
+
+// endIfUseless ends the tenure, as an abandon does, if err says that its ledger is not there
+// any more or damaged: nothing of it could be copied, so the lease serves nobody.
+func (h *Handle) endIfUseless(err error) bool {
+	if !errors.Is(err, coord.CodeLedgerGone) && !errors.Is(err, coord.CodeLedgerDamaged) {
 		return false
 	}
 	if _, ok := h.end(err, StateServing); ok {
-		h.log().Error("the local ledger is gone; writes since the last copy are lost", zap.Error(err))
+		h.log().Error("the local ledger is gone or damaged; writes since the last copy are lost", zap.Error(err))
 		// Not here, because upkeep and running work may be among those that say so.
 		go func() { _ = h.letGo(context.Background()) }()
 	}
@@ -143,6 +154,7 @@ func (h *Handle) copyPeriodically() {
 		return
 	}
 	manifest, err := h.publish(h.ctx, ifChanged)
+	h.endIfUseless(err)
 	if err == nil && manifest.Seq > 0 {
 		h.copies.retain(h.ctx)
 	}

@@ -26,16 +26,9 @@ const (
 
 // watchWants hears of the requests of other replicas until the router closes.
 func (r *Router) watchWants(store coord.WantStore) {
-	for {
-		err := store.WatchWants(r.opening, func(w coord.Want) { r.wanted(store, w) })
-		if r.opening.Err() != nil {
-			return
-		}
-		r.opts.Logger.Warn("requests of other replicas for tenants are not heard", zap.Duration("retry_in", r.opts.LeaseTTL), zap.Error(err))
-		if !r.pause(r.opening, r.opts.LeaseTTL) {
-			return
-		}
-	}
+	r.watch("requests of other replicas for tenants are not heard", func() error {
+		return store.WatchWants(r.opening, func(w coord.Want) { r.wanted(store, w) })
+	})
 }
 
 // wanted is told of each request of any replica for any tenant.

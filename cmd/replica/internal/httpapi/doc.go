@@ -48,6 +48,10 @@
 // [HeaderTimeout]. An owner that cannot be reached is 503
 // [CodeOwnerUnreachable]; a reply that was lost after the request may have been
 // received is 503 [coord.CodeOutcomeUnknown], except for requests that change nothing.
+// An owner that takes longer than a second is asked for its /livez: one that is stopped
+// leaves that unanswered too, so that nobody waits for it longer than about three
+// seconds. From then on it is sent no requests, which are refused at once with
+// CodeOwnerUnreachable, until it answers or somebody else has the lease.
 //
 // # Event streams
 //

@@ -29,3 +29,8 @@ func (s *Server) Routes() (patterns []string) {
 	}
 	return patterns
 }
+
+// SetOwnerPatience is for before the first forward.
+func (s *Server) SetOwnerPatience(patience, timeout time.Duration) {
+	s.forward.vigil.patience, s.forward.vigil.timeout = patience, timeout
+}

@@ -36,13 +36,15 @@ const (
 	forwardLost        = "reply_lost"
 )
 
-// A forwarder keeps the connections to other replicas.
+// A forwarder keeps the connections to other replicas, and knows which of them do not
+// answer.
 type forwarder struct {
 	transport *http.Transport
+	vigil     *vigil
 }
 
 func newForwarder(secure *tls.Config) *forwarder {
-	return &forwarder{transport: &http.Transport{
+	transport := &http.Transport{
 		Proxy:               nil, // owners are reached directly or not at all
 		TLSClientConfig:     secure,
 		TLSHandshakeTimeout: dialTimeout,
@@ -50,15 +52,26 @@ func newForwarder(secure *tls.Config) *forwarder {
 		MaxIdleConnsPerHost: idlePerOwner,
 		IdleConnTimeout:     idleTimeout,
 		DisableCompression:  true, // what the owner sent is passed on as it is
-	}}
+	}
+	return &forwarder{transport, newVigil(transport)}
 }
 
-func (f *forwarder) close() { f.transport.CloseIdleConnections() }
+func (f *forwarder) close() {
+	f.vigil.close()
+	f.transport.CloseIdleConnections()
+}
+
+// A refusal is what an owner that was asked left unanswered.
+type refusal struct {
+	answer  func() // answers with it
+	unclear bool   // the owner may have done the work all the same
+}
 
 // elsewhere answers a request for a tenant that another replica holds: it says
 // who, or asks the owner. If the owner did nothing because the tenant is not there, the
-// request is not answered yet, and what is returned passes that on.
-func (s *Server) elsewhere(ctx context.Context, w http.ResponseWriter, r *http.Request, op operation, held *coord.LeaseHeldError) (refused func()) {
+// request is not answered yet, and what is returned passes that on. before is what the
+// owner that was asked before this one left.
+func (s *Server) elsewhere(ctx context.Context, w http.ResponseWriter, r *http.Request, op operation, held *coord.LeaseHeldError, before *refusal) *refusal {
 	owner := held.Record
 	switch {
 	case r.Header.Get(HeaderForward) == ForwardNever:
@@ -72,11 +85,16 @@ func (s *Server) elsewhere(ctx context.Context, w http.ResponseWriter, r *http.R
 	default:
 		target, err := s.targetOf(owner, op, r)
 		if err != nil {
-			s.fail(w, r, &elsewhereError{held, http.StatusConflict, err.Error()})
+			s.unanswered(w, r, before, &elsewhereError{held, http.StatusConflict, err.Error()})
 			return nil
 		}
 		setEpoch(w.Header(), owner.Epoch)
-		return s.ask(ctx, w, r, op, owner, target)
+		if s.forward.vigil.isKnownSilent(owner) {
+			s.monitor.metrics.forwarded(forwardUnreachable)
+			s.unanswered(w, r, before, &coord.Error{Code: CodeOwnerUnreachable, Detail: owner.Owner + " owns the tenant and did not answer a moment ago, so it was not asked"})
+			return nil
+		}
+		return s.ask(ctx, w, r, op, owner, target, before)
 	}
 	return nil
 }
@@ -97,42 +115,77 @@ func (s *Server) targetOf(owner coord.Record, op operation, r *http.Request) (st
 	return target.String(), nil
 }
 
+// unanswered fails the request, unless the owner that was asked before may have done the
+// work: then nothing that comes after says that it was not done.
+func (s *Server) unanswered(w http.ResponseWriter, r *http.Request, before *refusal, err error) {
+	if before != nil && before.unclear {
+		before.answer()
+		return
+	}
+	s.fail(w, r, err)
+}
+
 // ask forwards the request and passes the reply on, unless it is a refusal.
-func (s *Server) ask(ctx context.Context, w http.ResponseWriter, r *http.Request, op operation, owner coord.Record, target string) (refused func()) {
+func (s *Server) ask(ctx context.Context, w http.ResponseWriter, r *http.Request, op operation, owner coord.Record, target string, before *refusal) *refusal {
 	ctx, cancel := context.WithTimeout(ctx, s.ownerShare(ctx, op))
 	defer cancel()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	request, err := http.NewRequestWithContext(ctx, op.method, target, bytes.NewReader(bodyOf(r)))
 	if err != nil {
-		s.fail(w, r, fmt.Errorf("forward: %w", err))
+		s.unanswered(w, r, before, fmt.Errorf("forward: %w", err))
 		return nil
 	}
 	request.Header = s.forwardedHeader(ctx, r.Header)
 	setEpoch(request.Header, owner.Epoch)
+	unattended := s.forward.vigil.attend(ctx, giveUp, owner)
 	resp, err := s.forward.transport.RoundTrip(request)
+	unattended()
 	if err != nil || resp.StatusCode >= http.StatusInternalServerError {
 		s.owners.forget(owner.Key)
 	} else {
 		s.owners.remember(owner)
 	}
 	if err != nil {
-		outcome, problem := forwardProblem(op, owner.Owner, err)
-		s.monitor.metrics.forwarded(outcome)
-		again := outcome == forwardUnreachable || op.reads || op.repeats != nil && op.repeats(bodyOf(r))
-		if again && op.wants.opens() {
-			return func() { s.fail(w, r, problem) } // it may have handed the tenant off before it went
-		}
-		s.fail(w, r, problem)
-		return nil
+		return s.noReply(w, r, op, owner, err, before)
 	}
 	defer resp.Body.Close()
 	s.monitor.metrics.forwarded(forwardAnswered)
+	unclear := before != nil && before.unclear
+	var passOn func()
 	if op.wants.opens() {
-		if refused := s.refusal(w, resp); refused != nil {
-			return refused
-		}
+		passOn = s.refusal(w, resp)
 	}
-	s.passOn(w, resp)
+	switch {
+	case passOn != nil && unclear:
+		return before
+	case passOn != nil:
+		return &refusal{answer: passOn}
+	case resp.StatusCode >= http.StatusInternalServerError && unclear:
+		before.answer()
+	default:
+		s.passOn(w, resp)
+	}
 	return nil
+}
+
+// noReply is for an owner that sent nothing.
+func (s *Server) noReply(w http.ResponseWriter, r *http.Request, op operation, owner coord.Record, err error, before *refusal) *refusal {
+	if timeout := net.Error(nil); neverSent(err) && errors.As(err, &timeout) && timeout.Timeout() {
+		s.forward.vigil.note(owner.Owner)
+	}
+	outcome, problem := forwardProblem(op, owner.Owner, err)
+	s.monitor.metrics.forwarded(outcome)
+	again := outcome == forwardUnreachable || op.reads || op.repeats != nil && op.repeats(bodyOf(r))
+	if !again || !op.wants.opens() {
+		s.unanswered(w, r, before, problem)
+		return nil
+	}
+	if before != nil && before.unclear {
+		return before
+	}
+	// It may have handed the tenant off before it went.
+	return &refusal{func() { s.fail(w, r, problem) }, outcome == forwardLost && !op.reads}
 }
 
 // forwardedTo returns the epoch that the sender of a forwarded request addressed it to.

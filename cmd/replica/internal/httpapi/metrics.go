@@ -33,7 +33,7 @@ type metrics struct {
 	requests       *prometheus.CounterVec // by route, code
 	forwards       *prometheus.CounterVec // by outcome
 	epochs         prometheus.Counter
-	renewals       *prometheus.CounterVec // by result
+	renewals       prometheus.Counter
 	snapshots      *prometheus.CounterVec // by result
 	proofs         *prometheus.CounterVec // by result
 	handoffs       prometheus.Counter
@@ -74,7 +74,7 @@ func newMetrics(version string) *metrics {
 		requests:       vector("http_requests_total", "Requests answered, by route and status.", "route", "code"),
 		forwards:       vector("forwards_total", "Requests forwarded to the tenant's owner, by outcome.", "outcome"),
 		epochs:         counter("epochs_granted_total", "Leases granted to this replica."),
-		renewals:       vector("lease_renewals_total", "Lease renewals, by result.", "result"),
+		renewals:       prometheus.NewCounter(renewalsOpts(resultOK)),
 		snapshots:      vector("snapshots_total", "Copies committed, and attempts that failed.", "result"),
 		proofs:         vector("copy_proofs_total", "Drills that restored a tenant's newest copy, and those that failed.", "result"),
 		handoffs:       counter("handoffs_total", "Tenants given up with every write in a committed copy; drains that ended well."),
@@ -93,7 +93,6 @@ func newMetrics(version string) *metrics {
 		handoffPause: histogram("handoff_pause_seconds", "Time from the first call that a handoff refused to the release of the lease.", latencyBuckets[:]),
 	}
 	for _, result := range []string{resultOK, resultFailed} {
-		m.renewals.WithLabelValues(result)
 		m.snapshots.WithLabelValues(result)
 		m.proofs.WithLabelValues(result)
 	}
@@ -106,8 +105,17 @@ func newMetrics(version string) *metrics {
 	})
 	build.Set(1)
 	m.inFlight = prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "leasehold", Name: "requests_in_flight", Help: "HTTP requests that have arrived and are not answered yet."})
-	r.MustRegister(build, m.inFlight, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(build, m.inFlight, m.renewals, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// renewalsOpts are for one result each: the failures are the router's own count, since they
+// are not all events.
+func renewalsOpts(result string) prometheus.CounterOpts {
+	return prometheus.CounterOpts{
+		Namespace: "leasehold", Name: "lease_renewals_total", Help: "Lease renewals, by result.",
+		ConstLabels: prometheus.Labels{"result": result},
+	}
 }
 
 func (m *metrics) handler() http.Handler {
@@ -142,9 +150,7 @@ func (m *metrics) observe(e router.Event) {
 		m.skippedCopies.Add(float64(len(e.Skipped)))
 	case router.EventRenewed:
 		m.renewalTime.Observe(e.Took.Seconds())
-		m.renewals.WithLabelValues(resultOK).Inc()
-	case router.EventRenewFailed:
-		m.renewals.WithLabelValues(resultFailed).Inc()
+		m.renewals.Inc()
 	case router.EventSnapshot:
 		m.snapshotTime.Observe(e.Took.Seconds())
 		m.snapshots.WithLabelValues(resultOK).Inc()
@@ -170,7 +176,8 @@ func (m *metrics) observe(e router.Event) {
 
 // watch adds what is counted when somebody asks.
 func (m *metrics) watch(r *router.Router, ready func() float64) {
-	m.registry.MustRegister(newTenantGauge(r), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	failed := prometheus.NewCounterFunc(renewalsOpts(resultFailed), func() float64 { return float64(r.FailedRenewals()) })
+	m.registry.MustRegister(newTenantGauge(r), failed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "leasehold", Name: "ready", Help: "1 while /readyz answers 200, and 0 while it does not.",
 	}, ready))
 }

@@ -66,7 +66,7 @@ func (s *Server) recalled(r *http.Request, v visit) error {
 		return nil
 	}
 	record, ok := s.owners.recall(v.key)
-	if !ok {
+	if !ok || s.forward.vigil.isKnownSilent(record) {
 		return nil
 	}
 	return &coord.LeaseHeldError{Record: record}

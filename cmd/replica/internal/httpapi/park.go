@@ -30,7 +30,7 @@ type visit struct {
 // that turns out to have moved is followed, as long as each owner that is asked has a
 // newer epoch than the one before.
 func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r *http.Request, op operation, v visit) {
-	var refused func() // passes the last owner's refusal on
+	var refused *refusal // of the last owner
 	var asked coord.Epoch
 	for {
 		var answer outcome
@@ -44,6 +44,9 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		var held *coord.LeaseHeldError
 		switch {
 		case errors.As(err, &held):
+		case err != nil && statusOf(codeOf(err)) >= http.StatusInternalServerError:
+			s.unanswered(w, r, refused, err)
+			return
 		case err != nil:
 			s.fail(w, r, err)
 			return
@@ -52,11 +55,11 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r *http.Requ
 			return
 		}
 		if refused != nil && held.Record.Epoch <= asked {
-			refused()
+			refused.answer()
 			return
 		}
 		asked = held.Record.Epoch
-		if refused = s.elsewhere(ctx, w, r, op, held); refused == nil {
+		if refused = s.elsewhere(ctx, w, r, op, held, refused); refused == nil {
 			return
 		}
 	}

@@ -147,7 +147,7 @@ func statusOf(code coord.Code) int {
 	case coord.CodeDraining, coord.CodeDrainTimeout, coord.CodeFenced, coord.CodeLeaseLost, coord.CodeHandleClosed,
 		coord.CodeOutcomeUnknown, coord.CodeLedgerBusy, coord.CodeLedgerNewer, coord.CodeAtCapacity, coord.CodeRouterClosed,
 		coord.CodeLeaseStoreUnavailable, coord.CodeCopyStoreUnavailable, CodeOwnerUnreachable, CodeSuccessorUnready, CodeTooManyStreams, CodeTimeout,
-		coord.CodeLedgerGone, coord.CodeResourcesExhausted:
+		coord.CodeLedgerGone, coord.CodeLedgerDamaged, coord.CodeResourcesExhausted:
 		return http.StatusServiceUnavailable
 	default:
 		return http.StatusInternalServerError
@@ -155,11 +155,11 @@ func statusOf(code coord.Code) int {
 }
 
 // fail answers with err's problem. What is nobody's fault but the replica's is
-// logged, by route and never with what the client sent.
+// logged, by route and tenant and never with what else the client sent.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := translate(err)
 	if p.Status == http.StatusInternalServerError {
-		s.log.Error("request failed", zap.String("route", r.Pattern), zap.String("code", string(p.Code)), zap.Error(err))
+		s.logOf(r).Error("request failed", zap.String("code", string(p.Code)), zap.Error(err))
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
@@ -176,6 +176,15 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		setEpoch(h, p.Epoch)
 	}
 	s.write(w, p.Status, p)
+}
+
+// logOf names the route, and the tenant if the path has a valid one.
+func (s *Server) logOf(r *http.Request) *zap.Logger {
+	log := s.log.With(zap.String("route", r.Pattern))
+	if key, err := keyOf(r); err == nil {
+		log = log.With(zap.Stringer("tenant", key))
+	}
+	return log
 }
 
 func setEpoch(h http.Header, epoch coord.Epoch) {

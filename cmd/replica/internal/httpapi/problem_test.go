@@ -48,6 +48,7 @@ var wantStatus = map[coord.Code]int{
 	coord.CodeLeaseStoreUnavailable: 503,
 	coord.CodeCopyStoreUnavailable:  503,
 	coord.CodeLedgerGone:            503, // the next open starts from the newest copy
+	coord.CodeLedgerDamaged:         503, // so it does
 	coord.CodeResourcesExhausted:    503,
 	CodeOwnerUnreachable:            503,
 	CodeSuccessorUnready:            503,

@@ -278,7 +278,7 @@ func (s *Server) panicked(rec *recorder, r *http.Request, p any) {
 	if p == http.ErrAbortHandler {
 		panic(p) // how a reply is broken off on purpose
 	}
-	s.log.Error("handler panicked", zap.String("route", r.Pattern), zap.Any("panic", p), zap.Stack("stack"))
+	s.logOf(r).Error("handler panicked", zap.Any("panic", p), zap.Stack("stack"))
 	if rec.status != 0 {
 		panic(http.ErrAbortHandler)
 	}
