@@ -19,6 +19,7 @@ import (
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/etcdlease"
+	"github.com/leaseholddb/leasehold/etcdlease/embedetcd"
 	"github.com/leaseholddb/leasehold/fencing"
 )
 
@@ -63,7 +64,7 @@ func startCluster(t *testing.T) *cluster {
 	var members []memberConfig
 	var initial []string
 	for i := range 3 {
-		m := memberConfig{Name: fmt.Sprintf("m%d", i), Dir: t.TempDir(), Client: freeAddress(t), Peer: freeAddress(t)}
+		m := memberConfig{Name: fmt.Sprintf("m%d", i), Dir: t.TempDir(), Client: embedetcd.FreeAddrT(t), Peer: embedetcd.FreeAddrT(t)}
 		members = append(members, m)
 		initial = append(initial, m.Name+"=http://"+m.Peer)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/etcdlease/embedetcd"
 	"github.com/leaseholddb/leasehold/test/flights"
 )
 
@@ -310,7 +310,7 @@ func (l *load) stop() {
 // nobody took over.
 func TestEtcdKilledAndBack(t *testing.T) {
 	f := newFleet(t)
-	host := []string{"--embedded-etcd-client", freeAddress(t), "--embedded-etcd-peer", freeAddress(t), "--state-dir", t.TempDir(), "--copies", f.copies}
+	host := []string{"--embedded-etcd-client", embedetcd.FreeAddrT(t), "--embedded-etcd-peer", embedetcd.FreeAddrT(t), "--state-dir", t.TempDir(), "--copies", f.copies}
 	etcd := startReplica(t, f.client, host...)
 	a := startReplica(t, f.client, append([]string{"--etcd", host[1], "--copies", f.copies, "--snapshot-every", "0"}, shortLease...)...)
 	keys := numberedKeys(t, 10)
@@ -354,15 +354,4 @@ func TestEtcdKilledAndBack(t *testing.T) {
 			t.Errorf("acknowledged event %q is missing from %v", id, got)
 		}
 	}
-}
-
-// freeAddress is for what has to come back at the same address.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
