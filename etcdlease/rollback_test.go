@@ -26,7 +26,7 @@ func (p *phoenix) start(dir string) {
 	p.t.Helper()
 	addr := p.addr
 	if addr == "" {
-		addr = embedetcd.DefaultAddr
+		addr = embedetcd.FreeAddrT(p.t)
 	}
 	server, err := embedetcd.Start(p.t.Context(), embedetcd.Config{Dir: dir, ClientAddr: addr, UnsafeNoSync: true})
 	if err != nil {
@@ -45,13 +45,13 @@ func (p *phoenix) stop() {
 func (p *phoenix) open() *etcdlease.Store {
 	p.t.Helper()
 	// An acquisition that is given up may use an epoch up, and these tests count them.
-	return open(p.t, nil, func(c *etcdlease.Config) { c.Endpoints = []string{p.addr} }, timeout(8*time.Second))
+	return open(p.t, nil, func(c *etcdlease.Config) { c.Endpoints = []string{p.addr} })
 }
 
 // insist repeats f until etcd answers again.
 func insist(t *testing.T, f func() error) error {
 	t.Helper()
-	for range 1000 {
+	for range 6000 {
 		if err := f(); !errors.Is(err, coord.CodeLeaseStoreUnavailable) {
 			return err
 		}

@@ -3,7 +3,6 @@ package etcdlease_test
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/etcdlease"
+	"github.com/leaseholddb/leasehold/etcdlease/embedetcd"
 )
 
 // A member is an etcd with settings that embedetcd does not offer. It can be
@@ -29,7 +29,7 @@ type member struct {
 // newMember starts an etcd with what change changes.
 func newMember(t *testing.T, scheme string, change func(*embed.Config)) *member {
 	t.Helper()
-	dir, client, peer := filepath.Join(t.TempDir(), "etcd"), freeURL(t, scheme), freeURL(t, "http")
+	dir, client, peer := filepath.Join(t.TempDir(), "etcd"), url.URL{Scheme: scheme, Host: embedetcd.FreeAddrT(t)}, url.URL{Scheme: "http", Host: embedetcd.FreeAddrT(t)}
 	m := &member{t: t, config: func() *embed.Config {
 		c := embed.NewConfig()
 		c.Name, c.Dir = "secure", dir
@@ -44,16 +44,6 @@ func newMember(t *testing.T, scheme string, change func(*embed.Config)) *member 
 	m.start()
 	t.Cleanup(func() { m.etcd.Close() })
 	return m
-}
-
-func freeURL(t *testing.T, scheme string) url.URL {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return url.URL{Scheme: scheme, Host: l.Addr().String()}
 }
 
 func (m *member) start() {
@@ -79,12 +69,17 @@ const (
 	adminPassword      = "of the admin"
 )
 
+// cheapPasswords makes hashing them, which is slow under the race detector, as quick as
+// it can be.
+func cheapPasswords(c *embed.Config) { c.BcryptCost = 4 }
+
 // newMemberWithUsers starts an etcd that asks for a password and forgets tokens
 // soon.
 func newMemberWithUsers(t *testing.T) *member {
 	t.Helper()
 	m := newMember(t, "http", func(c *embed.Config) {
-		c.AuthTokenTTL, c.BcryptCost = uint(tokenTTL/time.Second), 4
+		cheapPasswords(c)
+		c.AuthTokenTTL = uint(tokenTTL / time.Second)
 	})
 	c := clientOf(t, m.endpoints())
 	_, e1 := c.UserAdd(t.Context(), admin, adminPassword)
@@ -99,7 +94,7 @@ func newMemberWithUsers(t *testing.T) *member {
 func asUser(m *member) func(*etcdlease.Config) {
 	return func(c *etcdlease.Config) {
 		c.Endpoints, c.Username, c.Password = m.endpoints(), "leasehold", "pw"
-		c.Prefix, c.RequestTimeout = "/leasehold/", 20*time.Second
+		c.Prefix = "/leasehold/"
 	}
 }
 
