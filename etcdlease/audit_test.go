@@ -1,6 +1,7 @@
 package etcdlease_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -14,6 +15,19 @@ import (
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	coordtest.Test(t, coordtest.Subject{Store: open(t, nil), TTL: 5 * time.Second, RenewalsUnrecorded: true, Rounds: 5, Racers: 6})
+}
+
+// inBatches has every single renewal go the way of many.
+type inBatches struct{ *etcdlease.Store }
+
+func (s inBatches) Renew(ctx context.Context, ten coord.Tenure, ttl time.Duration) (coord.Grant, error) {
+	r := s.RenewAll(ctx, []coord.Tenure{ten}, ttl)
+	return r[0].Grant, r[0].Err
+}
+
+func TestConformanceInBatches(t *testing.T) {
+	t.Parallel()
+	coordtest.Test(t, coordtest.Subject{Store: inBatches{open(t, nil)}, TTL: 5 * time.Second, RenewalsUnrecorded: true, Rounds: 5, Racers: 6})
 }
 
 func ops(trail []coord.AuditEntry) (ops []coord.AuditOp) {

@@ -20,6 +20,11 @@ func (s *Store) Renew(ctx context.Context, ten coord.Tenure, ttl time.Duration) 
 		return coord.Grant{}, err
 	}
 	grant, err := s.renew(ctx, ten, ttl)
+	return s.renewed(ctx, ten, grant, err)
+}
+
+// renewed is the last of every renewal, and what its caller hears.
+func (s *Store) renewed(ctx context.Context, ten coord.Tenure, grant coord.Grant, err error) (coord.Grant, error) {
 	if err == nil {
 		err = s.rolledBack()
 	}
@@ -115,24 +120,45 @@ func (s *Store) checkLive(ctx context.Context, t *tenure) error {
 func (s *Store) renewOnce(ctx context.Context, t *tenure) (_ coord.Grant, again bool, _ error) {
 	now := s.clock.Now()
 	s.mu.Lock()
-	t.inUse++
-	l := t.lease
-	joined := s.joinLocked(l, t.until-now)
-	disputed, disputes := s.mu.rivals[t.Key] > 0, t.disputes
+	p := s.takePartLocked(t, now)
 	s.mu.Unlock()
+	return s.conclude(ctx, p)
+}
+
+// A part is that of one tenure in a round of its lease.
+type part struct {
+	t        *tenure
+	lease    *sharedLease
+	round    *round
+	disputed bool // as of when it joined, as is the next
+	disputes int
+}
+
+// takePartLocked has t join a round. Its part must be concluded.
+func (s *Store) takePartLocked(t *tenure, now time.Duration) part {
+	t.inUse++
+	return part{
+		t: t, lease: t.lease, round: s.joinLocked(t.lease, t.until-now),
+		disputed: s.mu.rivals[t.Key] > 0, disputes: t.disputes,
+	}
+}
+
+// conclude waits for the round, and reports as renewOnce does.
+func (s *Store) conclude(ctx context.Context, p part) (_ coord.Grant, again bool, _ error) {
+	t, l := p.t, p.lease
 	defer func() {
 		s.mu.Lock()
 		t.inUse--
 		s.mu.Unlock()
 	}()
-	r, err := s.await(ctx, joined)
+	r, err := s.await(ctx, p.round)
 	if err != nil && !isLeaseGone(err) {
 		return coord.Grant{}, false, err
 	}
 	if err == nil {
 		_, there := r.keys[s.keys.owner(t.Key)]
 		s.mu.Lock()
-		disputed = disputed || s.mu.rivals[t.Key] > 0 || t.disputes != disputes
+		disputed := p.disputed || s.mu.rivals[t.Key] > 0 || t.disputes != p.disputes
 		s.mu.Unlock()
 		if there && !disputed {
 			return s.extend(ctx, t, r)

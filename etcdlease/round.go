@@ -101,6 +101,11 @@ func (s *Store) await(ctx context.Context, r *round) (*round, error) {
 	case <-r.done:
 		return r, r.err
 	case <-ctx.Done():
+	}
+	select {
+	case <-r.done: // too, while its part of several waited for another's
+		return r, r.err
+	default:
 		return nil, ctx.Err()
 	}
 }

@@ -19,6 +19,7 @@ var (
 	_ coord.ReleaseWaiter = (*Store)(nil)
 	_ coord.Auditor       = (*Store)(nil)
 	_ coord.WantStore     = (*Store)(nil)
+	_ coord.BatchRenewer  = (*Store)(nil)
 )
 
 // A Store keeps leases in etcd. It is safe for concurrent use.

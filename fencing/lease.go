@@ -51,7 +51,7 @@ func (o LeaseOptions) Validate() error {
 // somebody must call Renew in time.
 //
 // All methods are safe for concurrent use. Renew, Release and Forget run one at a
-// time in the order of their calls; Check waits for none of them.
+// time in the order of their calls; Check waits for none of them, nor does [Extend].
 //
 //	held ──fence passes──▶ expired ──granted renewal──▶ held
 //	held, expired ──refused renewal──▶ lost
@@ -64,7 +64,7 @@ type Lease struct {
 	grant  coord.Grant
 
 	state atomic.Uint32 // leaseState; leaves stateHeld once and for all
-	fence atomic.Int64  // nanoseconds on clock; never moves back
+	fence atomic.Int64  // nanoseconds on clock; moved by extend alone, never back
 
 	proved atomic.Int64 // nanoseconds on clock.Quick at the latest Check that CheckRead made
 
@@ -213,10 +213,19 @@ func (l *Lease) Renew(ctx context.Context) error {
 	if grant.Tenure != l.grant.Tenure {
 		return l.judge(&coord.Error{Code: coord.CodeLeaseLost, Op: "renew", Key: l.grant.Key, Detail: "the store renewed another tenure than the one asked for"})
 	}
-	if fence := int64(sentAt + grant.TTL - l.margin); fence > l.fence.Load() {
-		l.fence.Store(fence)
-	}
+	l.extend(sentAt, grant)
 	return nil
+}
+
+// extend moves the fence to what a renewal that was asked for at sentAt earned.
+func (l *Lease) extend(sentAt time.Duration, grant coord.Grant) {
+	fence := int64(sentAt + grant.TTL - l.margin)
+	for {
+		known := l.fence.Load()
+		if fence <= known || l.fence.CompareAndSwap(known, fence) {
+			return
+		}
+	}
 }
 
 // Release closes the gate, at once and for good, and then tells the store, so

@@ -31,6 +31,7 @@ type broken struct {
 	read    func(ctx ctxt, g *good, k key) (coord.Record, bool, error)
 	acquire func(ctx ctxt, g *good, k key, owner string, ttl time.Duration) (grant, error)
 	renew   func(ctx ctxt, g *good, t coord.Tenure, ttl time.Duration) (grant, error)
+	many    func(ctx ctxt, g *good, ts []coord.Tenure, ttl time.Duration) []coord.Renewal
 	release func(ctx ctxt, g *good, t coord.Tenure) error
 	forget  func(ctx ctxt, g *good, t coord.Tenure) (coord.Epoch, error)
 	wait    func(ctx ctxt, g *good, k key) error
@@ -56,6 +57,21 @@ func (b broken) Renew(ctx ctxt, t coord.Tenure, ttl time.Duration) (grant, error
 		return b.good.Renew(ctx, t, ttl)
 	}
 	return b.renew(ctx, b.good, t, ttl)
+}
+
+func (b broken) RenewAll(ctx ctxt, ts []coord.Tenure, ttl time.Duration) []coord.Renewal {
+	if b.many == nil {
+		return oneByOne(ctx, b.good, ts, ttl)
+	}
+	return b.many(ctx, b.good, ts, ttl)
+}
+
+func oneByOne(ctx ctxt, g *good, ts []coord.Tenure, ttl time.Duration) []coord.Renewal {
+	all := make([]coord.Renewal, len(ts))
+	for i, t := range ts {
+		all[i].Grant, all[i].Err = g.Renew(ctx, t, ttl)
+	}
+	return all
 }
 
 func (b broken) Release(ctx ctxt, t coord.Tenure) error {
@@ -315,6 +331,11 @@ func racy(clock *coordtest.Clock) map[string]broken {
 				g.Acquire(ctx, t.Key, t.Owner, ttl)
 			}
 			return got, err
+		}},
+		"renew many": {many: func(ctx ctxt, g *good, ts []coord.Tenure, ttl time.Duration) []coord.Renewal {
+			all := oneByOne(ctx, g, ts, ttl)
+			slices.Reverse(all)
+			return all
 		}},
 		"wait for nothing": {wait: func(ctx ctxt, g *good, k key) error {
 			if r := record(g, k); r.Epoch == 0 && !k.IsZero() {

@@ -99,6 +99,7 @@ func Checks() []Check {
 		{"race for an expiring lease", "LS-11: of those waiting for an expiry exactly one is granted, and not before it", checkRaceForExpiring},
 		{"renewals against rivals", "LS-2: nobody is granted what is being renewed", checkRenewalsAgainstRivals},
 		{"renew against release", "LS-5: a release ends a lease that is being renewed, and no renewal brings it back", checkRenewAgainstRelease},
+		{"renew many", "RenewAll gives each tenure, in order, what a Renew of its own would give, and moves the ends of those that it grants", checkRenewMany},
 		{"wait for nothing", "WaitReleased returns at once if no unexpired lease exists", checkWaitForNothing},
 		{"wait for release", "WaitReleased returns once the lease is released, and not before", checkWaitForRelease},
 		{"wait for expiry", "WaitReleased returns once the lease has expired", checkWaitForExpiry},
