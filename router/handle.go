@@ -38,6 +38,9 @@ type Handle struct {
 	gone   chan struct{} // closed when nothing of the handle is left
 	doubt  chan struct{} // has a value when the lease is said to have ended
 
+	renewed atomic.Int64 // when the latest grant or renewal was asked for, on the replica's clock
+	failing atomic.Bool  // the latest renewal failed, and the loop tries by itself
+
 	settled atomic.Int64 // when the lease was granted or a HandoffTo last failed, on the replica's clock
 	moving  atomic.Bool  // a HandoffTo is under way
 	flushed atomic.Bool  // a committed copy holds all that was ever acknowledged

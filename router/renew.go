@@ -14,21 +14,29 @@ const minRenewTimeout = 100 * time.Millisecond
 // renewalMoments is how many moments there are in each RenewEvery.
 const renewalMoments = 4
 
-// renewLoop renews the lease until the tenure ends. Failures are retried after an
-// ever shorter part of what is left until the fence, and on and on behind it,
-// since a renewal may still resume the tenure.
+// renewLoop sees to it that the lease is renewed until the tenure ends. Failures are
+// retried after an ever shorter part of what is left until the fence, and on and on behind
+// it, since a renewal may still resume the tenure.
 func (h *Handle) renewLoop() {
 	defer h.router.outage.over(h)
 	var told renewalNews
 	wait := h.untilRenewal()
-	for h.awaitRenewal(wait) {
+	for {
+		doubted, ok := h.awaitRenewal(wait)
+		if !ok {
+			return
+		}
+		if wait = h.untilRenewal(); wait > 0 && !doubted && !h.failing.Load() {
+			continue // it was renewed meanwhile, together with others
+		}
 		began := h.now()
 		err := h.renewOnce()
 		switch {
 		case h.ctx.Err() != nil:
 			return
 		case err == nil:
-			h.emit(Event{Kind: EventRenewed, Took: h.now() - began})
+			h.renewedAt(began)
+			h.failing.Store(false)
 			h.router.outage.over(h)
 			told = renewalNews{}
 			wait = h.untilRenewal()
@@ -36,6 +44,7 @@ func (h *Handle) renewLoop() {
 			h.lose()
 			return
 		default:
+			h.failing.Store(true)
 			if told.isNew(h.lease.Remaining() <= 0) {
 				h.emit(Event{Kind: EventRenewFailed, Code: coord.CodeOf(err)})
 			}
@@ -43,6 +52,12 @@ func (h *Handle) renewLoop() {
 			wait = h.retryAfter()
 		}
 	}
+}
+
+// renewedAt notes a renewal that was asked for at began.
+func (h *Handle) renewedAt(began time.Duration) {
+	h.renewed.Store(int64(began))
+	h.emit(Event{Kind: EventRenewed, Took: h.now() - began})
 }
 
 // renewalNews is what was told of a row of renewals that failed.
@@ -55,13 +70,28 @@ func (n *renewalNews) isNew(fenced bool) bool {
 	return *n != before
 }
 
-// untilRenewal is RenewEvery, or up to a quarter less: the renewals of a replica's tenants
-// come at the same few moments, so that a lease store which can renews many at once.
+// untilRenewal is what is left of RenewEvery since the last one, or up to a quarter of it
+// less: the renewals of a replica's tenants come at the same few moments, so that a lease
+// store which can renews many at once. A tenant that is renewed together with others
+// waits a while longer before it does so by itself.
 func (h *Handle) untilRenewal() time.Duration {
-	every, now := h.router.opts.RenewEvery, h.router.opts.Clock.Now()
-	due := (now + every).Truncate(max(1, every/renewalMoments))
-	return due - now
+	every := h.router.opts.RenewEvery
+	due := (time.Duration(h.renewed.Load()) + every).Truncate(h.router.moment())
+	if h.router.together.Load() && h.State() == StateServing {
+		due += h.router.patience()
+	}
+	return due - h.router.opts.Clock.Now()
 }
+
+// patience is how long after RenewEvery a loop begins to renew what should have been
+// renewed together with others. Half of what is left until the fence is left then, or more.
+func (r *Router) patience() time.Duration {
+	every := r.opts.RenewEvery
+	return min(every, r.opts.LeaseTTL-r.opts.LeaseMargin-every) / 2
+}
+
+// moment is the time between the common moments of renewals.
+func (r *Router) moment() time.Duration { return max(1, r.opts.RenewEvery/renewalMoments) }
 
 // renewOnce bounds one renewal by half of what is left until the fence, so that a
 // store that never answers leaves time for another attempt.
@@ -98,16 +128,16 @@ func (h *Handle) sleep(d time.Duration) bool {
 }
 
 // awaitRenewal is sleep, cut short by a doubt about the lease.
-func (h *Handle) awaitRenewal(d time.Duration) bool {
+func (h *Handle) awaitRenewal(d time.Duration) (doubted, ok bool) {
 	timer := h.router.opts.Clock.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C():
-		return true
+		return false, true
 	case <-h.doubt:
-		return true
+		return true, true
 	case <-h.ctx.Done():
-		return false
+		return false, false
 	}
 }
 

@@ -28,7 +28,9 @@ type Router struct {
 	opening     context.Context
 	stopOpening context.CancelFunc
 	openings    sync.WaitGroup
-	background  sync.WaitGroup // hears and honours requests of other replicas, and hands off tenants that nobody uses
+	background  sync.WaitGroup // renews, hears and honours requests of other replicas, and hands off tenants that nobody uses
+
+	together atomic.Bool // renewTogether renews what is served
 
 	rested   atomic.Bool  // a tenant has gone to rest since returned
 	returned atomic.Int64 // when memory was last given back, on the clock
@@ -84,6 +86,10 @@ func New(opts Options) (*Router, error) {
 	r.events = newDispatcher(opts.Observer, func(p any) {
 		opts.Logger.Error("the observer panicked", zap.Any("panic", p))
 	})
+	if store, ok := opts.Leases.(coord.BatchRenewer); ok {
+		r.together.Store(true)
+		r.background.Go(func() { r.renewTogether(store) })
+	}
 	if store, ok := opts.Leases.(coord.WantStore); ok {
 		r.background.Go(func() { r.watchWants(store) })
 	}
