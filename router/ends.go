@@ -15,13 +15,5 @@ func (r *Router) leaseEnded(key coord.Key, revision coord.Revision) {
 	if h == nil || revision != 0 && revision != h.Revision() {
 		return
 	}
-	h.renewNow()
-}
-
-// renewNow has the loop renew by itself and at once.
-func (h *Handle) renewNow() {
-	select {
-	case h.doubt <- struct{}{}:
-	default:
-	}
+	h.doubt()
 }

@@ -36,9 +36,10 @@ type Handle struct {
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
 	gone   chan struct{} // closed when nothing of the handle is left
-	doubt  chan struct{} // has a value when the lease is said to have ended
+	called chan struct{} // has a value when the renewal loop should look for itself
 
-	renewed atomic.Int64 // when the latest grant or renewal was asked for, on the replica's clock
+	renewed atomic.Int64 // when the latest grant or renewal was answered, on the replica's clock
+	doubted atomic.Bool  // the lease is said to have ended, or a renewal together with others failed
 	failing atomic.Bool  // the latest renewal failed, and the loop tries by itself
 
 	settled atomic.Int64 // when the lease was granted or a HandoffTo last failed, on the replica's clock

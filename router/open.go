@@ -49,7 +49,6 @@ func (r *Router) acquire(key coord.Key, waited bool) (*Handle, error) {
 	}
 	ctx, cancel := coord.WithTimeout(r.opening, r.opts.Clock, r.opts.StoreTimeout)
 	defer cancel()
-	asked := r.opts.Clock.Now()
 	lease, err := fencing.Acquire(ctx, r.opts.Leases, key, r.opts.ReplicaID, r.opts.lease())
 	if err != nil {
 		if r.opening.Err() != nil {
@@ -57,9 +56,10 @@ func (r *Router) acquire(key coord.Key, waited bool) (*Handle, error) {
 		}
 		return nil, err
 	}
-	h := &Handle{router: r, key: key, lease: lease, gate: &viewGate{lease: lease}, gone: make(chan struct{}), doubt: make(chan struct{}, 1)}
-	h.renewed.Store(int64(asked))
-	h.settled.Store(int64(r.opts.Clock.Now()))
+	h := &Handle{router: r, key: key, lease: lease, gate: &viewGate{lease: lease}, gone: make(chan struct{}), called: make(chan struct{}, 1)}
+	now := r.opts.Clock.Now()
+	h.renewed.Store(int64(now))
+	h.settled.Store(int64(now))
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.mu.changed = make(chan struct{})
 	h.copies = newCopies(h)

@@ -2,6 +2,7 @@ package router
 
 import (
 	"errors"
+	"math"
 	"time"
 
 	"github.com/leaseholddb/leasehold/coord"
@@ -21,12 +22,8 @@ func (h *Handle) renewLoop() {
 	defer h.router.outage.over(h)
 	var told renewalNews
 	wait := h.untilRenewal()
-	for {
-		doubted, ok := h.awaitRenewal(wait)
-		if !ok {
-			return
-		}
-		if wait = h.untilRenewal(); wait > 0 && !doubted && !h.failing.Load() {
+	for h.awaitRenewal(wait) {
+		if wait = h.untilRenewal(); wait > 0 && !h.doubted.Swap(false) && !h.failing.Load() {
 			continue // it was renewed meanwhile, together with others
 		}
 		began := h.now()
@@ -35,7 +32,7 @@ func (h *Handle) renewLoop() {
 		case h.ctx.Err() != nil:
 			return
 		case err == nil:
-			h.renewedAt(began)
+			h.isRenewed(began)
 			h.failing.Store(false)
 			h.router.outage.over(h)
 			told = renewalNews{}
@@ -54,10 +51,11 @@ func (h *Handle) renewLoop() {
 	}
 }
 
-// renewedAt notes a renewal that was asked for at began.
-func (h *Handle) renewedAt(began time.Duration) {
-	h.renewed.Store(int64(began))
-	h.emit(Event{Kind: EventRenewed, Took: h.now() - began})
+// isRenewed notes a renewal that was asked for at began.
+func (h *Handle) isRenewed(began time.Duration) {
+	now := h.now()
+	h.renewed.Store(int64(now))
+	h.emit(Event{Kind: EventRenewed, Took: now - began})
 }
 
 // renewalNews is what was told of a row of renewals that failed.
@@ -70,21 +68,33 @@ func (n *renewalNews) isNew(fenced bool) bool {
 	return *n != before
 }
 
+// untilCalled is longer than any wait: the loop sleeps until somebody calls it.
+const untilCalled time.Duration = math.MaxInt64
+
 // untilRenewal is what is left of RenewEvery since the last one, or up to a quarter of it
 // less: the renewals of a replica's tenants come at the same few moments, so that a lease
 // store which can renews many at once. A tenant that is renewed together with others
-// waits a while longer before it does so by itself.
+// waits for that, and a while longer, before it does so by itself.
 func (h *Handle) untilRenewal() time.Duration {
-	every := h.router.opts.RenewEvery
-	due := (time.Duration(h.renewed.Load()) + every).Truncate(h.router.moment())
-	if h.router.together.Load() && h.State() == StateServing {
-		due += h.router.patience()
+	if h.router.together.Load() && h.State() == StateServing && !h.isLate(0) {
+		return untilCalled
 	}
-	return due - h.router.opts.Clock.Now()
+	return h.renewalDue() - h.router.opts.Clock.Now()
+}
+
+func (h *Handle) renewalDue() time.Duration {
+	return (time.Duration(h.renewed.Load()) + h.router.opts.RenewEvery).Truncate(h.router.moment())
+}
+
+// isLate reports whether a renewal that should come together with others will, within a
+// time from now, be so late that the loop has to see to it.
+func (h *Handle) isLate(within time.Duration) bool {
+	opts := h.router.opts
+	return h.lease.Remaining()-within <= opts.LeaseTTL-opts.LeaseMargin-opts.RenewEvery-h.router.patience()
 }
 
 // patience is how long after RenewEvery a loop begins to renew what should have been
-// renewed together with others. Half of what is left until the fence is left then, or more.
+// renewed together with others: half of what there is until the fence, or less.
 func (r *Router) patience() time.Duration {
 	every := r.opts.RenewEvery
 	return min(every, r.opts.LeaseTTL-r.opts.LeaseMargin-every) / 2
@@ -127,18 +137,36 @@ func (h *Handle) sleep(d time.Duration) bool {
 	}
 }
 
-// awaitRenewal is sleep, cut short by a doubt about the lease.
-func (h *Handle) awaitRenewal(d time.Duration) (doubted, ok bool) {
-	timer := h.router.opts.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return false, true
-	case <-h.doubt:
-		return true, true
-	case <-h.ctx.Done():
-		return false, false
+// awaitRenewal is sleep, cut short by a call.
+func (h *Handle) awaitRenewal(d time.Duration) bool {
+	var due <-chan time.Time
+	if d < untilCalled {
+		timer := h.router.opts.Clock.NewTimer(d)
+		defer timer.Stop()
+		due = timer.C()
 	}
+	select {
+	case <-due:
+		return true
+	case <-h.called:
+		return true
+	case <-h.ctx.Done():
+		return false
+	}
+}
+
+// call has the renewal loop look if there is something to do.
+func (h *Handle) call() {
+	select {
+	case h.called <- struct{}{}:
+	default:
+	}
+}
+
+// doubt has it renew at once, whenever the last renewal was.
+func (h *Handle) doubt() {
+	h.doubted.Store(true)
+	h.call()
 }
 
 // lose ends the tenure because the store said that it is over.

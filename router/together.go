@@ -7,56 +7,70 @@ import (
 	"github.com/leaseholddb/leasehold/fencing"
 )
 
-// renewTogether renews at each of the common moments, with one call, the leases that are
-// due then, until the router closes. It spares thousands of tenants the waking of a
-// goroutine each. It decides nothing: a renewal that fails here is at once tried again by
-// the tenant's own loop, and so is one that does not come in time, for instance because
-// the store is slow about another tenant's.
+// minLook keeps options that leave no room between a renewal and the fence from busying
+// the replica.
+const minLook = time.Millisecond
+
+// renewTogether renews at each of the common moments, with one request, the leases that
+// are due then, until the router closes. It spares thousands of tenants the waking of a
+// goroutine each. It decides nothing: what fails here is at once tried again by the
+// tenant's own loop, and so is what does not come in time, for instance because the store
+// is slow about another tenant's.
 func (r *Router) renewTogether(store coord.BatchRenewer) {
-	defer r.together.Store(false)
-	moment := r.moment()
+	defer r.renewApart()
+	every := max(minLook, min(r.moment(), r.patience()))
+	underWay := make(chan struct{}, 1)
 	for {
 		now := r.opts.Clock.Now()
-		if !r.pause(r.opening, (now+moment).Truncate(moment)-now) {
+		if !r.pause(r.opening, (now+every).Truncate(every)-now) {
 			return
 		}
-		r.renewDue(store)
+		handles := r.Handles()
+		for _, h := range handles {
+			if h.isLate(every) && !h.failing.Load() {
+				h.doubt()
+			}
+		}
+		select {
+		case underWay <- struct{}{}:
+			r.background.Go(func() {
+				defer func() { <-underWay }()
+				r.renewDue(store, handles)
+			})
+		default: // the store is slow; the loops see to what becomes late
+		}
+	}
+}
+
+// renewApart leaves the renewals to the loops.
+func (r *Router) renewApart() {
+	r.together.Store(false)
+	for _, h := range r.Handles() {
+		h.call()
 	}
 }
 
 // renewDue leaves a store that never answers no more time than until the loops begin to
 // ask it themselves.
-func (r *Router) renewDue(store coord.BatchRenewer) {
+func (r *Router) renewDue(store coord.BatchRenewer, handles []*Handle) {
 	began := r.opts.Clock.Now()
-	handles := r.due(began)
-	if len(handles) == 0 {
-		return
+	var due []*Handle
+	var leases []*fencing.Lease
+	for _, h := range handles {
+		if h.renewalDue() <= began && !h.failing.Load() && h.lease.Ended() == nil {
+			due, leases = append(due, h), append(leases, h.lease)
+		}
 	}
-	leases := make([]*fencing.Lease, len(handles))
-	for i, h := range handles {
-		leases[i] = h.lease
+	if len(due) == 0 {
+		return
 	}
 	ctx, cancel := coord.WithTimeout(r.opening, r.opts.Clock, r.patience())
 	defer cancel()
 	for i, err := range fencing.Extend(ctx, store, leases) {
 		if err == nil {
-			handles[i].renewedAt(began)
+			due[i].isRenewed(began)
 		} else if r.opening.Err() == nil {
-			handles[i].renewNow()
+			due[i].doubt()
 		}
 	}
-}
-
-// due returns the tenants whose last renewal is so long ago that the next moment would be
-// too late. Those whose renewals fail are left to their loops.
-func (r *Router) due(now time.Duration) []*Handle {
-	moment := r.moment()
-	var due []*Handle
-	for _, h := range r.Handles() {
-		since := now/moment - time.Duration(h.renewed.Load())/moment
-		if since >= renewalMoments && !h.failing.Load() && h.lease.Ended() == nil {
-			due = append(due, h)
-		}
-	}
-	return due
 }

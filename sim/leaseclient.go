@@ -209,43 +209,14 @@ func (c *leaseClient) forgetSession(id string) {
 
 // Renew implements [coord.LeaseStore].
 func (c *leaseClient) Renew(ctx context.Context, t coord.Tenure, _ time.Duration) (coord.Grant, error) {
-	g, err := c.held(t)
-	if err != nil {
-		return coord.Grant{}, err
-	}
-	return c.renewed(ctx, g, c.join())
-}
-
-// RenewAll implements [coord.BatchRenewer].
-func (c *leaseClient) RenewAll(ctx context.Context, tenures []coord.Tenure, _ time.Duration) []coord.Renewal {
-	all := make([]coord.Renewal, len(tenures))
-	r := c.join()
-	for i, t := range tenures {
-		all[i].Grant, all[i].Err = c.held(t)
-	}
-	for i := range all {
-		if all[i].Err == nil {
-			all[i].Grant, all[i].Err = c.renewed(ctx, all[i].Grant, r)
-		}
-	}
-	return all
-}
-
-// held returns the grant of a tenure of this process.
-func (c *leaseClient) held(t coord.Tenure) (coord.Grant, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	g, known := c.mu.tenures[t.Key]
-	if !known || g.Tenure != t || c.mu.broken {
+	broken := c.mu.broken
+	c.mu.Unlock()
+	if !known || g.Tenure != t || broken {
 		return coord.Grant{}, c.lost("renew", t.Key, "this store knows no such tenure")
 	}
-	return g.Grant, nil
-}
-
-// renewed waits for a round and returns what it means for a tenure.
-func (c *leaseClient) renewed(ctx context.Context, g coord.Grant, r *round) (coord.Grant, error) {
-	t := g.Tenure
-	r, err := c.await(ctx, r, t.Key)
+	r, err := c.await(ctx, c.join(), t.Key)
 	if err != nil {
 		return coord.Grant{}, unavailable("renew", t.Key, err)
 	}
@@ -257,7 +228,7 @@ func (c *leaseClient) renewed(ctx context.Context, g coord.Grant, r *round) (coo
 	}
 	g.TTL = r.kept.ttl
 	c.p.world.truth.renewed(t)
-	return g, nil
+	return g.Grant, nil
 }
 
 // join returns a round whose keepalive has not been sent.
