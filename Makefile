@@ -4,7 +4,7 @@ GO       ?= go
 BIN      := bin/replica
 FUZZTIME ?= 30s
 # Race builds of etcd and SQLite are slow to start on two cores.
-TESTFLAGS ?= -race -timeout 15m
+TESTFLAGS ?= -race -timeout 30m
 
 .PHONY: all
 all: $(BIN)

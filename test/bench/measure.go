@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/leaseholddb/leasehold/coord"
 )
 
 const (
@@ -30,6 +33,21 @@ func (r row) ok() bool {
 		return r.Value >= r.Limit
 	}
 	return r.Value <= r.Limit
+}
+
+// errForNow is of a request that a replica refuses for now, as it does where a lease
+// could not be renewed in time.
+var errForNow = errors.New("refused for now")
+
+// tooBusy reports whether err is what a machine comes to on which leases run out because
+// it is too slow for them. It spoils a measurement and says nothing of what is measured.
+func tooBusy(err error) bool {
+	for _, sign := range []error{errForNow, coord.CodeLeaseStoreUnavailable, coord.CodeLeaseLost, coord.CodeFenced} {
+		if errors.Is(err, sign) {
+			return true
+		}
+	}
+	return false
 }
 
 // A bench collects rows.

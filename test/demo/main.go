@@ -27,7 +27,7 @@ const (
 	snapshotEvery = 2 * time.Second
 	workers       = 8
 	settle        = 3 * time.Second // how long things are watched after each act
-	limit         = 2 * time.Minute // a demonstration that takes longer has failed
+	limit         = 5 * time.Minute // a demonstration that takes longer has failed
 )
 
 func main() {

@@ -113,17 +113,23 @@ func (r *replica) post(ctx context.Context, key coord.Key, action string, body, 
 	return r.call(ctx, "POST", path(key, "/"+action), body, into)
 }
 
-// append tries replica after replica, as a client must, under the event's
-// idempotency key, and returns at which epoch it was acknowledged.
-func (d *demo) append(key coord.Key, event flights.Event) (epoch coord.Epoch, err error) {
+// append appends under the event's idempotency key and returns at which epoch it was
+// acknowledged.
+func (d *demo) append(key coord.Key, event flights.Event) (coord.Epoch, error) {
+	var answer struct {
+		Epoch coord.Epoch `json:"epoch"`
+	}
+	err := d.insist(func(r *replica) error { return r.post(d.ctx, key, "events", event, &answer) })
+	return answer.Epoch, err
+}
+
+// insist tries replica after replica, as a client must that is told to come again.
+func (d *demo) insist(ask func(*replica) error) error {
 	for {
-		var answer struct {
-			Epoch coord.Epoch `json:"epoch"`
-		}
-		err := d.any().post(d.ctx, key, "events", event, &answer)
+		err := ask(d.any())
 		var refused *refusal
 		if err == nil || d.ctx.Err() != nil || errors.As(err, &refused) && refused.status != http.StatusServiceUnavailable {
-			return answer.Epoch, err
+			return err
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
@@ -142,7 +148,9 @@ func (d *demo) idemKeys(key coord.Key) ([]string, error) {
 			} `json:"events"`
 			NextAfter int64 `json:"next_after"`
 		}
-		if err := d.any().call(d.ctx, "GET", path(key, fmt.Sprintf("/events?limit=1000&after=%d", after)), nil, &page); err != nil {
+		if err := d.insist(func(r *replica) error {
+			return r.call(d.ctx, "GET", path(key, fmt.Sprintf("/events?limit=1000&after=%d", after)), nil, &page)
+		}); err != nil {
 			return nil, err
 		}
 		if len(page.Events) == 0 {
@@ -173,7 +181,7 @@ func (d *demo) holders() (map[coord.Key]holder, error) {
 			Epoch        coord.Epoch `json:"epoch"`
 		} `json:"leases"`
 	}
-	if err := d.any().call(d.ctx, "GET", "/v1/leases?limit=1000", nil, &list); err != nil {
+	if err := d.insist(func(r *replica) error { return r.call(d.ctx, "GET", "/v1/leases?limit=1000", nil, &list) }); err != nil {
 		return nil, err
 	}
 	held := make(map[coord.Key]holder)
