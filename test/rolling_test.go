@@ -77,14 +77,15 @@ func hireClerks(n int, crew *crew, keys []coord.Key) []*clerk {
 
 // work appends until ctx ends, and then finishes what it has begun. An event is given up
 // on when that many attempts failed; that ends the work. Between events it rests for as
-// long as the last one took, so that on a slow machine too something is left for the rest.
+// long as the last one took, up to a second, so that on a slow machine too something is
+// left for the replicas.
 func (c *clerk) work(ctx context.Context, attempts int) error {
 	for i := 0; ctx.Err() == nil; i++ {
 		key, began := c.keys[i%len(c.keys)], time.Now()
 		if err := c.append(key, i, attempts); err != nil {
 			return err
 		}
-		pause(ctx, max(10*time.Millisecond, time.Since(began)))
+		pause(ctx, min(max(10*time.Millisecond, time.Since(began)), time.Second))
 	}
 	return nil
 }
