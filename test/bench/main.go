@@ -68,7 +68,8 @@ func run(ctx context.Context, only, out string, short bool) (missed int, err err
 		case err == nil:
 		case tooBusy(err):
 			spoilt++
-			fmt.Fprintf(os.Stderr, "bench: %s was not measured to its end, since this machine is too busy: %v\n", s.name, err)
+			why, _, _ := strings.Cut(err.Error(), "\n")
+			fmt.Fprintf(os.Stderr, "bench: %s was not measured to its end, since this machine is too busy: %s\n", s.name, why)
 		default:
 			return 0, fmt.Errorf("%s: %w", s.name, err)
 		}

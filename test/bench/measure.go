@@ -6,6 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+
 	"github.com/leaseholddb/leasehold/coord"
 )
 
@@ -47,7 +50,8 @@ func tooBusy(err error) bool {
 			return true
 		}
 	}
-	return false
+	var answer rpctypes.EtcdError // of the references, which ask etcd themselves
+	return errors.As(err, &answer) && answer.Code() == codes.Unavailable
 }
 
 // A bench collects rows.
