@@ -45,7 +45,8 @@ var errForNow = errors.New("refused for now")
 // tooBusy reports whether err is what a machine comes to on which leases run out because
 // it is too slow for them. It spoils a measurement and says nothing of what is measured.
 func tooBusy(err error) bool {
-	for _, sign := range []error{errForNow, coord.CodeLeaseStoreUnavailable, coord.CodeLeaseLost, coord.CodeFenced} {
+	for _, sign := range []error{errForNow, coord.CodeLeaseStoreUnavailable, coord.CodeLeaseLost, coord.CodeFenced,
+		coord.CodeOutcomeUnknown, coord.CodeHandleClosed, coord.CodeDrainTimeout} {
 		if errors.Is(err, sign) {
 			return true
 		}
