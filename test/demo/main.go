@@ -263,8 +263,13 @@ func (d *demo) crash() error {
 	}
 	d.traffic.beginAct()
 	a := d.withdraw("a")
+	asked := time.Now()
+	uncopied, err := a.uncopied(d.ctx)
+	if err != nil {
+		return err
+	}
 	a.kill()
-	d.traffic.crashed(owned)
+	d.traffic.crashed(owned, uncopied+time.Since(asked))
 	for time.Since(d.traffic.killedAt()) < leaseTTL+2*settle {
 		if err := d.watch(); err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
+	"strconv"
 	"strings"
 	"time"
 
@@ -64,6 +65,27 @@ func (r *replica) wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// uncopied returns how long the replica has had what it has not copied, at most.
+func (r *replica) uncopied(ctx context.Context) (time.Duration, error) {
+	const name = "leasehold_uncopied_seconds "
+	req, err := http.NewRequestWithContext(ctx, "GET", r.url+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if value, ok := strings.CutPrefix(lines.Text(), name); ok {
+			seconds, err := strconv.ParseFloat(value, 64)
+			return time.Duration(seconds * float64(time.Second)), err
+		}
+	}
+	return 0, fmt.Errorf("replica %s has no metric %s", r.name, name)
 }
 
 func path(key coord.Key, rest string) string {
