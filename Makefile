@@ -4,7 +4,7 @@ GO       ?= go
 BIN      := bin/replica
 FUZZTIME ?= 30s
 # Race builds of etcd and SQLite are slow to start on two cores.
-TESTFLAGS ?= -race -timeout 15m
+TESTFLAGS ?= -race -timeout 30m
 
 .PHONY: all
 all: $(BIN)
@@ -24,7 +24,7 @@ run: $(BIN)
 test: lint
 	$(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -v -e /leasehold/test -e /sim/model)
 	@# Without the race detector: one goroutine, and millions of states.
-	$(GO) test -timeout 5m ./sim/model
+	$(GO) test -timeout 20m ./sim/model
 	@# Alone: these start many processes and measure how soon they act.
 	$(GO) test $(TESTFLAGS) ./test/...
 	$(MAKE) compat

@@ -49,17 +49,28 @@ func take(t *testing.T, c *clientv3.Client) inventory {
 	return inventory{runtime.NumGoroutine(), gauge(t, "etcd_debugging_mvcc_watcher_total"), len(leases.Leases)}
 }
 
-// cycle waits in vain for what another Store holds, gives up, and takes and leaves
-// a key of its own.
-func cycle(t *testing.T, s *etcdlease.Store, n int) {
+// cycle waits in vain for what another Store holds, gives up once etcd watches for it, and
+// takes and leaves a key of its own. A watch that is given up before etcd has confirmed it
+// etcd's client forgets; etcd keeps that one until the key changes or the stream ends.
+func cycle(t *testing.T, s *etcdlease.Store, w *wire, n int) {
 	ctx, cancel := context.WithCancel(t.Context())
+	watched := make(chan struct{})
+	once := sync.OnceFunc(func() { close(watched) })
+	w.set(func(w *wire) {
+		w.received = func(method string) {
+			if method == watchMethod {
+				once()
+			}
+		}
+	})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := s.WaitReleased(ctx, key(t, 0)); !errors.Is(err, context.Canceled) {
 			t.Errorf("waited: %v", err)
 		}
 	})
-	g, err := s.Acquire(ctx, key(t, 1+n%8), "a", time.Minute)
+	g, err := s.Acquire(ctx, key(t, 1+n%8), "a", 10*time.Minute)
+	<-watched
 	cancel()
 	wg.Wait()
 	if err == nil {
@@ -84,13 +95,14 @@ const (
 func TestCyclesLeaveNothing(t *testing.T) {
 	c := etcd(t)
 	acquire(t, open(t, nil), key(t, 0), "holder", 10*time.Minute)
-	s := open(t, nil)
+	w := &wire{}
+	s := open(t, w)
 	for n := range 20 {
-		cycle(t, s, n) // opens what stays open
+		cycle(t, s, w, n) // opens what stays open
 	}
 	before := take(t, c)
 	for n := range *cycles {
-		cycle(t, s, n)
+		cycle(t, s, w, n)
 	}
 	after := take(t, c)
 	for range 1200 {

@@ -123,6 +123,7 @@ func TestRestNoticesThatTheFileIsGone(t *testing.T) {
 		"deleted":            os.Remove,
 		"replaced by zeros":  func(path string) error { return errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)) },
 		"replaced by a copy": replaceByCopy,
+		"made again":         makeAgain,
 		"emptied":            func(path string) error { return os.Truncate(path, 0) },
 	} {
 		t.Run(how, func(t *testing.T) {
@@ -147,9 +148,26 @@ func TestRestNoticesThatTheFileIsGone(t *testing.T) {
 	}
 }
 
+// replaceByCopy makes the copy while the file is still there, so that it has another number.
 func replaceByCopy(path string) error {
 	b, err := os.ReadFile(path)
-	return errors.Join(err, os.Remove(path), os.WriteFile(path, b, 0o600))
+	copied := path + ".copy"
+	return errors.Join(err, os.WriteFile(copied, b, 0o600), os.Rename(copied, path))
+}
+
+// makeAgain puts a copy there that may have the number of the file that was deleted. The
+// clock of a file system may stand still for some milliseconds, so it is made until its time
+// is another; a file system that keeps no time of making cannot tell such files apart.
+func makeAgain(path string) error {
+	made := fencing.BirthTime(path)
+	if made.IsZero() {
+		return replaceByCopy(path)
+	}
+	b, err := os.ReadFile(path)
+	for err == nil && fencing.BirthTime(path).Equal(made) {
+		err = errors.Join(os.Remove(path), os.WriteFile(path, b, 0o600))
+	}
+	return err
 }
 
 // Going to rest and waking meet each other, images and writers at every moment: no

@@ -259,7 +259,7 @@ func TestNestedQueriesDoNotDeadlock(t *testing.T) {
 
 // More connections than there may be: an error in bounded time, not a deadlock.
 func TestConnectionsAreBounded(t *testing.T) {
-	d := openGuarded(t, newTestGate(), &fencing.DatabaseOptions{MaxConnections: 2, BusyTimeout: 30 * time.Millisecond})
+	d := openGuarded(t, newTestGate(), &fencing.DatabaseOptions{MaxConnections: 2, BusyTimeout: time.Second})
 	for range 2 {
 		c, err := d.Scoped(nil).Conn(bg)
 		if err != nil {
@@ -371,7 +371,7 @@ func TestWaitingWriterGivesUp(t *testing.T) {
 }
 
 func TestWriterIsBusy(t *testing.T) {
-	d := openGuarded(t, newTestGate(), &fencing.DatabaseOptions{BusyTimeout: 20 * time.Millisecond})
+	d := openGuarded(t, newTestGate(), &fencing.DatabaseOptions{BusyTimeout: 500 * time.Millisecond})
 	mustExec(t, d.DB(), "CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT)")
 	tx, err := d.DB().Begin()
 	if err != nil {

@@ -41,3 +41,6 @@ func DriverInterfaces() []reflect.Type {
 		reflect.TypeFor[driver.Tx](), reflect.TypeFor[driver.Result](),
 	}
 }
+
+// BirthTime is how a file is told from another of the same number.
+var BirthTime = birthTime

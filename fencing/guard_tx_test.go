@@ -13,19 +13,23 @@ import (
 	"github.com/leaseholddb/leasehold/fencing"
 )
 
+// underWay is time enough for a statement to be running when its context ends, which is
+// what ends a transaction: a statement that was never begun ends none.
+const underWay = 200 * time.Millisecond
+
 // Trap 42: what ends the transaction inside SQLite ends it for the caller.
 func TestGuardTransactionEndedBySQLite(t *testing.T) {
 	slow := "INSERT INTO t(v) WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM r) SELECT i FROM r"
 	ends := map[string]func(tx *sql.Tx){
 		"cancelled statement": func(tx *sql.Tx) {
-			ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
+			ctx, cancel := context.WithTimeout(bg, underWay)
 			defer cancel()
 			if _, err := tx.ExecContext(ctx, slow); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("cancelled: %v", err)
 			}
 		},
 		"cancelled query": func(tx *sql.Tx) {
-			ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
+			ctx, cancel := context.WithTimeout(bg, underWay)
 			defer cancel()
 			if err := scanErr(tx.QueryRowContext(ctx, slow+" RETURNING id")); err == nil {
 				t.Error("not cancelled")
@@ -89,7 +93,7 @@ func TestGuardTextTransactionEndedBySQLite(t *testing.T) {
 				err := withConn(d.DB(), func(c *sql.Conn) error {
 					mustExec(t, c, begin)
 					mustExec(t, c, insertRow)
-					ctx, cancel := context.WithTimeout(bg, 5*time.Millisecond)
+					ctx, cancel := context.WithTimeout(bg, underWay)
 					defer cancel()
 					if end(ctx, c) == nil {
 						t.Errorf("%s ended well", name)
@@ -260,7 +264,7 @@ func TestGuardCancelledBesideAnOpenResultSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer outer.Close()
-	ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
+	ctx, cancel := context.WithTimeout(bg, underWay)
 	defer cancel()
 	if err := scanErr(tx.QueryRowContext(ctx, endless)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the call whose context ended: %v", err)

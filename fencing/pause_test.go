@@ -105,7 +105,7 @@ func pausedWriter(o orders) (r report, err error) {
 // never acknowledges; what it heard is true; and a tenure that resumes keeps what it
 // could not acknowledge, and works again.
 func TestGuardStoppedProcess(t *testing.T) {
-	const fence, ttl, long = 1500, 4000, 600_000
+	const fence, ttl, long = 3000, 6000, 600_000
 	for _, c := range []struct {
 		pause string
 		ttl   int // the store's

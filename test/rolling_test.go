@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	rollingTenants = flag.Int("rolling-tenants", 300, "tenants that clients append to while every replica is restarted")
+	rollingTenants = flag.Int("rolling-tenants", 120, "tenants that clients append to while every replica is restarted")
 	rollingRounds  = flag.Int("rolling-rounds", 2, "how often every replica is restarted")
 )
 
@@ -76,14 +76,16 @@ func hireClerks(n int, crew *crew, keys []coord.Key) []*clerk {
 }
 
 // work appends until ctx ends, and then finishes what it has begun. An event is given up
-// on when that many attempts failed; that ends the work.
+// on when that many attempts failed; that ends the work. Between events it rests for as
+// long as the last one took, up to a second, so that on a slow machine too something is
+// left for the replicas.
 func (c *clerk) work(ctx context.Context, attempts int) error {
 	for i := 0; ctx.Err() == nil; i++ {
-		key := c.keys[i%len(c.keys)]
+		key, began := c.keys[i%len(c.keys)], time.Now()
 		if err := c.append(key, i, attempts); err != nil {
 			return err
 		}
-		pause(ctx, 10*time.Millisecond)
+		pause(ctx, min(max(10*time.Millisecond, time.Since(began)), time.Second))
 	}
 	return nil
 }
@@ -135,21 +137,24 @@ func (f *fleet) restart(c *crew, n int, name string, args ...string) {
 	f.t.Helper()
 	r := c.member(n)
 	r.signal(syscall.SIGTERM)
-	if code := r.wait(patience); code != 0 {
+	if code := r.wait(2 * patience); code != 0 {
 		f.t.Fatalf("a replica under load exited with %d:\n%s", code, r.out)
 	}
 	next := f.start(name, args...)
 	c.replace(n, next)
 }
 
+const rollingClerks = 12
+
 // RO-8, RE-3, RE-6: every replica of three is restarted, twice over, under appends: no
 // acknowledged event is missing, none is there twice, and no append fails that one
 // retry does not cure.
 func TestRollingRestart(t *testing.T) {
 	f := newFleet(t)
-	c := newCrew(f.start("r0", longLease...), f.start("r1", longLease...), f.start("r2", longLease...))
+	args := append([]string{"--drain-timeout", patience.String()}, longLease...)
+	c := newCrew(f.start("r0", args...), f.start("r1", args...), f.start("r2", args...))
 	keys := numberedKeys(t, *rollingTenants)
-	clerks := hireClerks(20, c, keys)
+	clerks := hireClerks(rollingClerks, c, keys)
 	ctx, cancel := context.WithCancel(t.Context())
 	var working sync.WaitGroup
 	defer func() { cancel(); working.Wait() }()
@@ -160,11 +165,11 @@ func TestRollingRestart(t *testing.T) {
 			}
 		})
 	}
-	awaitProgress(t, clerks, int64(*rollingTenants/20)) // every tenant is open somewhere
+	awaitProgress(t, clerks, int64(*rollingTenants/rollingClerks)) // every tenant is open somewhere
 	began := time.Now()
 	for round := range *rollingRounds {
 		for n := range 3 {
-			f.restart(c, n, fmt.Sprintf("r%d-%d", n, round+1), longLease...)
+			f.restart(c, n, fmt.Sprintf("r%d-%d", n, round+1), args...)
 			awaitProgress(t, clerks, 3)
 		}
 	}

@@ -263,8 +263,11 @@ func checkAudit(ctx context.Context, s subject) error {
 	if _, err := s.borrow(ctx, key, "c", 3); err != nil {
 		return err
 	}
-	trail, err := s.Audit.Audit(ctx, key)
-	if err != nil {
+	var trail []coord.AuditEntry
+	if err := s.patiently(ctx, func() (err error) {
+		trail, err = s.Audit.Audit(ctx, key)
+		return err
+	}); err != nil {
 		return err
 	}
 	return s.judgeTrail(trail, []coord.AuditEntry{

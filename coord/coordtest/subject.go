@@ -163,11 +163,12 @@ func (s subject) patiently(ctx context.Context, f func() error) error {
 	}
 }
 
-// breathe keeps a loop from spinning; nothing depends on how long it takes.
+// breathe keeps a loop from spinning, and in real time leaves the checks beside it the
+// store; nothing depends on how long it takes.
 func (s subject) breathe(ctx context.Context) {
 	pause := time.Millisecond
 	if s.Advance == nil {
-		pause = 20 * time.Millisecond
+		pause = 100 * time.Millisecond
 	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

@@ -133,6 +133,9 @@ func (b *handoffBed) call(r *handoffReplica, method, path string, body, into any
 	if err != nil {
 		return err
 	}
+	if resp.StatusCode == http.StatusServiceUnavailable {
+		return fmt.Errorf("%s %s: %w: %s", method, path, errForNow, text)
+	}
 	if resp.StatusCode >= 300 {
 		return fmt.Errorf("%s %s: %d %s", method, path, resp.StatusCode, text)
 	}

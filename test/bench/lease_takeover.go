@@ -35,9 +35,16 @@ func (l *leaseBed) takeover(b *bench) error {
 	}
 	renewing, stop := context.WithCancel(l.ctx)
 	defer stop()
-	late := make(chan error, 1)
+	type result struct {
+		slowest time.Duration
+		err     error
+	}
+	stood := make(chan result, 1)
 	started := make(chan struct{})
-	go func() { late <- l.renewBystanders(renewing, started) }()
+	go func() {
+		slowest, err := l.renewBystanders(renewing, started)
+		stood <- result{slowest, err}
+	}()
 	<-started
 
 	granted := make(chan error, takeoverTenants)
@@ -54,12 +61,16 @@ func (l *leaseBed) takeover(b *bench) error {
 	}
 	took := time.Since(died)
 	stop()
-	lateErr := <-late
+	others := <-stood
 	b.add(row{
 		Name: "lease: a replica with 5,000 tenants dies, TTL 5 s: last takeover", Value: took.Seconds(), Limit: (takeoverTTL + 5*time.Second).Seconds(),
 		Better: lower, Unit: "s", Ours: "after the replica's last renewal", Reference: "none",
 	})
-	return errors.Join(err, lateErr)
+	b.add(row{
+		Name: "lease: renewing 200 tenants of another replica meanwhile, slowest", Value: others.slowest.Seconds(), Limit: (takeoverTTL * 2 / 3).Seconds(),
+		Better: lower, Unit: "s", Ours: "all at once, every third of the TTL", Reference: "none",
+	})
+	return errors.Join(err, others.err)
 }
 
 func takeWhenFree(ctx context.Context, s *etcdlease.Store, key coord.Key) error {
@@ -104,13 +115,13 @@ func renewEvery(ctx context.Context, s *etcdlease.Store, g coord.Grant, every ti
 	}
 }
 
-// renewBystanders keeps another replica's tenants until ctx ends, and reports a
-// renewal that failed or came after the end of what was granted before.
-func (l *leaseBed) renewBystanders(ctx context.Context, started chan<- struct{}) error {
+// renewBystanders keeps another replica's tenants until ctx ends or a renewal fails, and
+// returns how long the slowest round of renewals took.
+func (l *leaseBed) renewBystanders(ctx context.Context, started chan<- struct{}) (slowest time.Duration, err error) {
 	s, err := l.open()
 	if err != nil {
 		close(started)
-		return err
+		return 0, err
 	}
 	defer s.Close()
 	grants, err := l.acquireMany(s, bystanders, takeoverTTL)
@@ -127,13 +138,11 @@ func (l *leaseBed) renewBystanders(ctx context.Context, started chan<- struct{})
 		for range grants {
 			err = errors.Join(err, <-renewed)
 		}
-		if took := time.Since(began); took > takeoverTTL*2/3 {
-			err = errors.Join(err, fmt.Errorf("renewing %d tenants of another replica took %v", bystanders, took))
-		}
+		slowest = max(slowest, time.Since(began))
 		select {
 		case <-time.After(takeoverTTL / 3):
 		case <-ctx.Done():
 		}
 	}
-	return err
+	return slowest, err
 }

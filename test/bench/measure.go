@@ -1,9 +1,15 @@
 package main
 
 import (
+	"errors"
 	"runtime"
 	"slices"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+
+	"github.com/leaseholddb/leasehold/coord"
 )
 
 const (
@@ -30,6 +36,23 @@ func (r row) ok() bool {
 		return r.Value >= r.Limit
 	}
 	return r.Value <= r.Limit
+}
+
+// errForNow is of a request that a replica refuses for now, as it does where a lease
+// could not be renewed in time.
+var errForNow = errors.New("refused for now")
+
+// tooBusy reports whether err is what a machine comes to on which leases run out because
+// it is too slow for them. It spoils a measurement and says nothing of what is measured.
+func tooBusy(err error) bool {
+	for _, sign := range []error{errForNow, coord.CodeLeaseStoreUnavailable, coord.CodeLeaseLost, coord.CodeFenced,
+		coord.CodeOutcomeUnknown, coord.CodeHandleClosed, coord.CodeDrainTimeout} {
+		if errors.Is(err, sign) {
+			return true
+		}
+	}
+	var answer rpctypes.EtcdError // of the references, which ask etcd themselves
+	return errors.As(err, &answer) && answer.Code() == codes.Unavailable
 }
 
 // A bench collects rows.

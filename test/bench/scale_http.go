@@ -102,6 +102,9 @@ func post(ctx context.Context, url string) error {
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode == http.StatusServiceUnavailable {
+		err = fmt.Errorf("%w: %s", errForNow, text)
+	}
 	if err == nil && resp.StatusCode != http.StatusCreated {
 		err = fmt.Errorf("%s: %s", resp.Status, text)
 	}

@@ -27,7 +27,7 @@ const (
 	snapshotEvery = 2 * time.Second
 	workers       = 8
 	settle        = 3 * time.Second // how long things are watched after each act
-	limit         = 2 * time.Minute // a demonstration that takes longer has failed
+	limit         = 5 * time.Minute // a demonstration that takes longer has failed
 )
 
 func main() {
@@ -263,8 +263,13 @@ func (d *demo) crash() error {
 	}
 	d.traffic.beginAct()
 	a := d.withdraw("a")
+	asked := time.Now()
+	uncopied, err := a.uncopied(d.ctx)
+	if err != nil {
+		return err
+	}
 	a.kill()
-	d.traffic.crashed(owned)
+	d.traffic.crashed(owned, uncopied+time.Since(asked))
 	for time.Since(d.traffic.killedAt()) < leaseTTL+2*settle {
 		if err := d.watch(); err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
+	"strconv"
 	"strings"
 	"time"
 
@@ -66,6 +67,27 @@ func (r *replica) wait(ctx context.Context) error {
 	}
 }
 
+// uncopied returns how long the replica has had what it has not copied, at most.
+func (r *replica) uncopied(ctx context.Context) (time.Duration, error) {
+	const name = "leasehold_uncopied_seconds "
+	req, err := http.NewRequestWithContext(ctx, "GET", r.url+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if value, ok := strings.CutPrefix(lines.Text(), name); ok {
+			seconds, err := strconv.ParseFloat(value, 64)
+			return time.Duration(seconds * float64(time.Second)), err
+		}
+	}
+	return 0, fmt.Errorf("replica %s has no metric %s", r.name, name)
+}
+
 func path(key coord.Key, rest string) string {
 	return "/v1/organizations/" + key.Organization() + "/tenants/" + key.Tenant() + rest
 }
@@ -113,17 +135,23 @@ func (r *replica) post(ctx context.Context, key coord.Key, action string, body, 
 	return r.call(ctx, "POST", path(key, "/"+action), body, into)
 }
 
-// append tries replica after replica, as a client must, under the event's
-// idempotency key, and returns at which epoch it was acknowledged.
-func (d *demo) append(key coord.Key, event flights.Event) (epoch coord.Epoch, err error) {
+// append appends under the event's idempotency key and returns at which epoch it was
+// acknowledged.
+func (d *demo) append(key coord.Key, event flights.Event) (coord.Epoch, error) {
+	var answer struct {
+		Epoch coord.Epoch `json:"epoch"`
+	}
+	err := d.insist(func(r *replica) error { return r.post(d.ctx, key, "events", event, &answer) })
+	return answer.Epoch, err
+}
+
+// insist tries replica after replica, as a client must that is told to come again.
+func (d *demo) insist(ask func(*replica) error) error {
 	for {
-		var answer struct {
-			Epoch coord.Epoch `json:"epoch"`
-		}
-		err := d.any().post(d.ctx, key, "events", event, &answer)
+		err := ask(d.any())
 		var refused *refusal
 		if err == nil || d.ctx.Err() != nil || errors.As(err, &refused) && refused.status != http.StatusServiceUnavailable {
-			return answer.Epoch, err
+			return err
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
@@ -142,7 +170,9 @@ func (d *demo) idemKeys(key coord.Key) ([]string, error) {
 			} `json:"events"`
 			NextAfter int64 `json:"next_after"`
 		}
-		if err := d.any().call(d.ctx, "GET", path(key, fmt.Sprintf("/events?limit=1000&after=%d", after)), nil, &page); err != nil {
+		if err := d.insist(func(r *replica) error {
+			return r.call(d.ctx, "GET", path(key, fmt.Sprintf("/events?limit=1000&after=%d", after)), nil, &page)
+		}); err != nil {
 			return nil, err
 		}
 		if len(page.Events) == 0 {
@@ -173,7 +203,7 @@ func (d *demo) holders() (map[coord.Key]holder, error) {
 			Epoch        coord.Epoch `json:"epoch"`
 		} `json:"leases"`
 	}
-	if err := d.any().call(d.ctx, "GET", "/v1/leases?limit=1000", nil, &list); err != nil {
+	if err := d.insist(func(r *replica) error { return r.call(d.ctx, "GET", "/v1/leases?limit=1000", nil, &list) }); err != nil {
 		return nil, err
 	}
 	held := make(map[coord.Key]holder)

@@ -14,8 +14,6 @@ import (
 
 const (
 	tickEvery = 300 * time.Millisecond
-	// rpoSlack is what a copy may take, or wait for others, on a busy machine.
-	rpoSlack = 8 * time.Second
 )
 
 // A traffic is one client for each tenant that appends on and on, and remembers what
@@ -32,6 +30,7 @@ type traffic struct {
 		drained map[coord.Key]coord.Epoch   // the tenures that were handed off
 		victims map[coord.Key]coord.Epoch   // the tenures that were killed
 		killed  time.Time
+		atRisk  time.Duration // before that, and younger than this, is what the victim had not copied
 		total   int
 		lost    int           // with the killed replica
 		oldest  time.Duration // of those, before the kill
@@ -106,11 +105,12 @@ func (t *traffic) handedOff(tenures map[coord.Key]coord.Epoch) {
 	t.mu.drained = tenures
 }
 
-// crashed notes the tenures whose owner has just been killed.
-func (t *traffic) crashed(tenures map[coord.Key]coord.Epoch) {
+// crashed notes the tenures whose owner has just been killed, and how old the oldest of
+// what it had not copied was.
+func (t *traffic) crashed(tenures map[coord.Key]coord.Epoch, atRisk time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.mu.killed, t.mu.victims = time.Now(), tenures
+	t.mu.killed, t.mu.victims, t.mu.atRisk = time.Now(), tenures, atRisk
 }
 
 func (t *traffic) killedAt() time.Time {
@@ -176,8 +176,8 @@ func (t *traffic) compare(key coord.Key, now coord.Epoch) error {
 			return fmt.Errorf("%s was acknowledged at epoch %d, and is missing", a.id, uint64(a.epoch))
 		case a.epoch != t.mu.victims[key]:
 			t.mu.overrun++
-		case before > snapshotEvery+rpoSlack:
-			return fmt.Errorf("%s was acknowledged %v before the kill, and is missing", a.id, before)
+		case before > t.mu.atRisk:
+			return fmt.Errorf("%s was acknowledged %v before the kill, and is missing; nothing of more than %v was without a copy", a.id, before, t.mu.atRisk)
 		default:
 			t.mu.lost, t.mu.oldest = t.mu.lost+1, max(t.mu.oldest, before)
 		}

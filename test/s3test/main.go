@@ -23,8 +23,8 @@ import (
 
 const (
 	bucket       = "copies"
-	startTimeout = 30 * time.Second
-	stopTimeout  = 10 * time.Second
+	startTimeout = 2 * time.Minute
+	stopTimeout  = 30 * time.Second
 )
 
 func main() {

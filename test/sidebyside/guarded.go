@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"time"
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/copystore/dirstore"
@@ -22,12 +23,12 @@ func tenant() (coord.Key, error) {
 }
 
 // with calls work with a replica.
-func (g *guarded) with(ctx context.Context, work func(coord.Key, *etcdlease.Store, *router.Router) error) (err error) {
+func (g *guarded) with(ctx context.Context, ttl time.Duration, work func(coord.Key, *etcdlease.Store, *router.Router) error) (err error) {
 	key, err := tenant()
 	if err != nil {
 		return err
 	}
-	leases, err := etcdlease.Open(ctx, etcdlease.Config{Endpoints: []string{g.etcd}})
+	leases, err := etcdlease.Open(ctx, etcdlease.Config{Endpoints: []string{g.etcd}, Options: etcdlease.Options{RequestTimeout: ttl}})
 	if err != nil {
 		return err
 	}
@@ -37,7 +38,7 @@ func (g *guarded) with(ctx context.Context, work func(coord.Key, *etcdlease.Stor
 		return err
 	}
 	defer func() { err = errors.Join(err, copies.Close()) }()
-	r, err := router.New(router.Options{ReplicaID: g.name, StateRoot: filepath.Join(g.dir, g.name), Leases: leases, Copies: copies, LeaseTTL: g.ttl})
+	r, err := router.New(router.Options{ReplicaID: g.name, StateRoot: filepath.Join(g.dir, g.name), Leases: leases, Copies: copies, LeaseTTL: ttl})
 	if err != nil {
 		return err
 	}
@@ -45,8 +46,11 @@ func (g *guarded) with(ctx context.Context, work func(coord.Key, *etcdlease.Stor
 	return work(key, leases, r)
 }
 
+// unharmed is the time to live where nobody is stopped.
+const unharmed = time.Minute
+
 func (g *guarded) create(ctx context.Context) error {
-	return g.with(ctx, func(key coord.Key, _ *etcdlease.Store, r *router.Router) error {
+	return g.with(ctx, unharmed, func(key coord.Key, _ *etcdlease.Store, r *router.Router) error {
 		h, err := r.Open(ctx, key)
 		if err != nil {
 			return err
@@ -59,7 +63,7 @@ func (g *guarded) create(ctx context.Context) error {
 }
 
 func (g *guarded) read(ctx context.Context) (value string, err error) {
-	err = g.with(ctx, func(key coord.Key, leases *etcdlease.Store, r *router.Router) error {
+	err = g.with(ctx, unharmed, func(key coord.Key, leases *etcdlease.Store, r *router.Router) error {
 		if err := leases.WaitReleased(ctx, key); err != nil {
 			return err
 		}
@@ -73,7 +77,7 @@ func (g *guarded) read(ctx context.Context) (value string, err error) {
 }
 
 func (g *guarded) updates(ctx context.Context) error {
-	return g.with(ctx, func(key coord.Key, leases *etcdlease.Store, r *router.Router) error {
+	return g.with(ctx, g.ttl, func(key coord.Key, leases *etcdlease.Store, r *router.Router) error {
 		for ctx.Err() == nil {
 			h, err := r.Open(ctx, key)
 			switch {

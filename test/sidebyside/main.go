@@ -97,7 +97,7 @@ func (s settings) compare(ctx context.Context) (err error) {
 }
 
 // A round that shows nothing is followed by another one, up to so many.
-const maxRounds = 4
+const maxRounds = 12
 
 // round does harm to both sides at once and counts what it did.
 func (s settings) round(ctx context.Context, sides []*side) (err error) {

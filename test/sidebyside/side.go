@@ -146,7 +146,7 @@ func (s *side) listen(c *client, out io.Reader) {
 }
 
 // endsWithin bounds how long a client may take to finish what it is doing.
-const endsWithin = 30 * time.Second
+const endsWithin = 2 * time.Minute
 
 func (c *client) join() error {
 	late := time.AfterFunc(endsWithin, func() { _ = c.cmd.Process.Kill() })

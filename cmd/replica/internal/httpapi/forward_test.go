@@ -126,9 +126,9 @@ func TestForwardToOwnerThatDoesNotAnswer(t *testing.T) {
 	defer close(release)
 	f.leases.setAddress("gone", silent.URL)
 	began := time.Now()
-	b.refused(503, coord.CodeOutcomeUnknown, "POST", tenant+"/events", event("x"), httpapi.HeaderTimeout, "400")
+	b.refused(503, coord.CodeOutcomeUnknown, "POST", tenant+"/events", event("x"), httpapi.HeaderTimeout, "3000")
 	b.refused(503, httpapi.CodeOwnerUnreachable, "GET", tenant+"/events", "", httpapi.HeaderTimeout, "400")
-	if took := time.Since(began); took > 20*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("took %v", took)
 	}
 }
@@ -203,7 +203,7 @@ func TestForwardedReplyThatBreaksOff(t *testing.T) {
 // A tenure that ends between finding the handle and the work is found anew, for as long
 // as a request is parked, and only if the work was refused.
 func TestEndedTenureIsFoundAgain(t *testing.T) {
-	a := newFleet(t).node("a", func(o *httpapi.Options, _ *router.Options) { o.ParkTimeout = time.Second })
+	a := newFleet(t).node("a", func(o *httpapi.Options, _ *router.Options) { o.ParkTimeout = 4 * time.Second })
 	var epochs []coord.Epoch
 	err := a.api.Perform(t.Context(), mustKey(t), func(ctx context.Context, h *router.Handle) error {
 		if epochs = append(epochs, h.Epoch()); len(epochs) == 1 {

@@ -17,7 +17,7 @@ import (
 func aBusyReplica(t *testing.T) string {
 	t.Helper()
 	f := newFleet(t)
-	a, b := f.node("a", func(_ *httpapi.Options, o *router.Options) { o.LeaseTTL = time.Second }), f.node("b")
+	a, b := f.node("a", func(_ *httpapi.Options, o *router.Options) { o.LeaseTTL = 6 * time.Second }), f.node("b")
 	renewed := regexp.MustCompile(`leasehold_lease_renewal_seconds_count [1-9]`)
 	a.must(201, "POST", tenant+"/events", event("one"))
 	b.must(201, "POST", tenant+"/events", event("two"))
@@ -41,13 +41,18 @@ func TestMetricsThatMatter(t *testing.T) {
 	body := aBusyReplica(t)
 	for _, want := range []string{
 		// Two appends and an open acknowledged here for clients, one for another replica.
-		`leasehold_ack_fence_remaining_seconds_count 4`, `leasehold_ack_fence_remaining_seconds_bucket{le="0.05"} 0`, `leasehold_ack_fence_remaining_seconds_bucket{le="1"} 4`,
+		`leasehold_ack_fence_remaining_seconds_count 4`, `leasehold_ack_fence_remaining_seconds_bucket{le="0.05"} 0`, `leasehold_ack_fence_remaining_seconds_bucket{le="5"} 4`,
 		`leasehold_open_seconds_count 2`, `leasehold_snapshot_seconds_count 1`, `leasehold_handoff_pause_seconds_count 1`, `leasehold_handoff_pause_seconds_bucket{le="30"} 1`,
 		`leasehold_uncopied_tenants 1`, `leasehold_tenants{state="serving"} 1`, `leasehold_epochs_granted_total 2`,
-		`leasehold_fence_remaining_seconds 0.`, `leasehold_uncopied_seconds 0.`, `leasehold_copy_proof_age_seconds`,
+		`leasehold_copy_proof_age_seconds`,
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %s in\n%s", want, body)
+		}
+	}
+	for _, name := range []string{"fence_remaining", "uncopied"} {
+		if !regexp.MustCompile(`(?m)^leasehold_` + name + `_seconds [0-9.]*[1-9]`).MatchString(body) {
+			t.Errorf("no time of %s in\n%s", name, body)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func (n *node) awaitReady(status int, why string) {
 // RE-5: what a replica cannot do without takes readiness away once it has failed for
 // the grace, be it by an error or by never answering, and gives it back; liveness stays.
 func TestReadinessFollowsProbes(t *testing.T) {
-	const grace = 100 * time.Millisecond
+	const grace = time.Second
 	var fails atomic.Bool
 	var asked atomic.Int32
 	hangs, letGo := make(chan struct{}), make(chan struct{})
