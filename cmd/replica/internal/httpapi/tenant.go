@@ -94,7 +94,7 @@ func (s *Server) tenantHandler(op operation) http.Handler {
 		if r.Header.Get(HeaderForwarded) != "" && wants.opens() {
 			wants = heldHere
 		}
-		s.answer(ctx, w, r, op, visit{key: key, wants: wants, do: s.measured(op, do), epoch: epoch})
+		s.answer(ctx, w, r, op, visit{key: key, wants: wants, do: s.measured(op, do), reads: op.reads, epoch: epoch})
 	})
 }
 
