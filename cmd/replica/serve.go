@@ -231,6 +231,7 @@ func (r *replica) makeRouter(context.Context) (err error) {
 		Peers:           r.peer,
 		PeerTLS:         r.guard.peerTLS(),
 		CertificateEnds: r.guard.certificateEnds(),
+		StaleFiles:      r.guard.stale.Load,
 		Probes:          r.probes(),
 		ProbeGrace:      r.cfg.LeaseTTL,
 		Logger:          r.log.Named("http"),

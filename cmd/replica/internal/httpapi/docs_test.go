@@ -38,6 +38,7 @@ func families(t *testing.T) map[string]bool {
 		names[name[1]] = true
 	}
 	names["leasehold_ready"], names["leasehold_tls_certificate_end_timestamp_seconds"] = true, true
+	names["leasehold_access_files_stale"] = true
 	return names
 }
 

@@ -189,6 +189,13 @@ func (m *metrics) watchCertificate(ends func() time.Time) {
 	}, func() float64 { return float64(ends().Unix()) }))
 }
 
+// watchFiles adds how many files cannot be read again.
+func (m *metrics) watchFiles(stale func() int64) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "leasehold", Name: "access_files_stale", Help: "Files of tokens, certificate and key that cannot be read again; what they said before is in force.",
+	}, func() float64 { return float64(stale()) }))
+}
+
 // A tenantGauge counts a router's tenants by state, and says what their ledgers take
 // of the disk and how old the proofs of their copies are.
 type tenantGauge struct {
