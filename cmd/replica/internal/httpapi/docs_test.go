@@ -101,6 +101,20 @@ func TestOperationsPageIsComplete(t *testing.T) {
 	}
 }
 
+// Who reads the event stream finds the name of every event in the README.
+func TestReadmeNamesEveryEvent(t *testing.T) {
+	readme := read(t, "../../../../README.md")
+	names := regexp.MustCompile(`EventKind = "(\w+)"`).FindAllStringSubmatch(read(t, "../../../../router/events.go"), -1)
+	if len(names) < 10 {
+		t.Fatalf("found the events %v", names)
+	}
+	for _, name := range names {
+		if !strings.Contains(readme, "`"+name[1]+"`") {
+			t.Errorf("the event %s is not named", name[1])
+		}
+	}
+}
+
 func TestOperationsPageHasEveryCode(t *testing.T) {
 	_, table, _ := strings.Cut(read(t, operationsFile), "## Error codes")
 	rows := make(map[string]string) // the row by code
