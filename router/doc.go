@@ -55,6 +55,6 @@
 // opening, for a drill and for an idle handoff, one that hears of requests of other
 // replicas, one for each such request for a tenant held here, one that hears of leases that
 // have ended, and one that delivers events.
-// database/sql has one for the long-lived handle. [Router.Close] ends and joins all of them. Locks are taken in the order Router, Handle; none is held across
+// database/sql has one for the long-lived handle. [Router.Close] ends and joins all of them, except for what waits for a copy store that does not return from a call. Locks are taken in the order Router, Handle; none is held across
 // I/O.
 package router
