@@ -97,6 +97,10 @@ type Grant struct {
 	TTL         time.Duration // what the store will really honour, counted from its receipt of the request
 	LeaseUntil  time.Time     // for people to read, like Record.LeaseUntil
 	ForgottenAt Epoch         // the forgotten floor at the time of the grant
+	// RaisedTo is the epoch that an operator last raised the key to, after the store was
+	// replaced or restored, or 0. Above it the revisions of grants grow with their epochs;
+	// what was granted up to it may have revisions of another history.
+	RaisedTo Epoch
 }
 
 // A LeaseStore is a linearizable compare-and-set per key on the store's own

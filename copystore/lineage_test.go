@@ -150,6 +150,7 @@ func checkChoice(t *testing.T, dir string, granted, floor uint8, input []byte) c
 	path := filepath.Join(dir, "ledger.db")
 	got, err := copies.Restore(t.Context(), coord.Grant{
 		Tenure:      coord.Tenure{Key: key, Owner: "replica", Epoch: g},
+		Revision:    100, // above all that the model writes
 		ForgottenAt: f,
 	}, copystore.RestoreRequest{
 		Path:      path,

@@ -52,7 +52,7 @@ func TestLargeCopyNeedsLittleMemory(t *testing.T) {
 	must(t, err)
 	key := testKey(t, "a")
 	grant := func(e coord.Epoch) coord.Grant {
-		return coord.Grant{Tenure: coord.Tenure{Key: key, Owner: "replica", Epoch: e}, Revision: 1}
+		return coord.Grant{Tenure: coord.Tenure{Key: key, Owner: "replica", Epoch: e}, Revision: coord.Revision(e)}
 	}
 	held := func() error { return nil }
 	var steps []copystore.Transfer

@@ -63,7 +63,8 @@ func (r Restored) From() *Ref {
 // they never survive a successful restore.
 //
 // It fails with [coord.CodeEpochRolledBack] if the store holds anything of the
-// granted epoch or a newer one, then again until [Copies.ClearRollback], with [coord.RestoreInvalidError] if copies exist
+// granted epoch or a newer one, or a copy of an older epoch that was granted at a later
+// revision and not raised above since, then again until [Copies.ClearRollback], with [coord.RestoreInvalidError] if copies exist
 // and none can be trusted (Seq 0 in its list stands for an epoch's origin), with
 // [coord.CodeCopyStoreUnavailable] if the store could not be read, and with
 // StillHeld's error in place of any of these if there is one.
@@ -136,7 +137,7 @@ func (r *restoration) choose(ctx context.Context) error {
 	line := lineage{
 		listing: found,
 		floor:   floor,
-		origin:  func(e coord.Epoch) (Origin, error) { return r.copies.readOrigin(ctx, key, e) },
+		origin:  func(e coord.Epoch) (Origin, error) { return r.origin(ctx, e) },
 		try:     func(ref Ref) (bool, error) { return r.try(ctx, ref) },
 	}
 	w, err := line.follow(found.newestClaimed(), 0)
@@ -163,8 +164,19 @@ func (r *restoration) try(ctx context.Context, ref Ref) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if err := r.inOrder(m.Epoch, m.Revision); err != nil {
+		return false, err
+	}
 	r.result.Manifest = &m
 	return true, nil
+}
+
+func (r *restoration) origin(ctx context.Context, epoch coord.Epoch) (Origin, error) {
+	o, err := r.copies.readOrigin(ctx, r.key, epoch)
+	if err != nil {
+		return Origin{}, err
+	}
+	return o, r.inOrder(epoch, o.Revision)
 }
 
 // bring leaves a copy that can be trusted at temp.

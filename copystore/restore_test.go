@@ -101,6 +101,61 @@ func TestRollbackIsNotRetriedAway(t *testing.T) {
 	}
 }
 
+// CP-6: the epochs that a restored lease store grants anew may be used up by owners that
+// get no further. The next one is above every copy, and its revision tells.
+func TestEpochsUsedUpAfterARollback(t *testing.T) {
+	for _, newest := range []struct {
+		what   string
+		remove []string
+	}{
+		{"a copy", nil},
+		{"a claim", []string{"e00000003/snap-000001.json", "e00000003/snap-000001.db"}},
+		{"a copy without a claim", []string{"e00000003/origin.json"}},
+	} {
+		t.Run(newest.what, func(t *testing.T) {
+			w := newWorld(t)
+			content := []string{"a1", "b1", "c1"}
+			for _, word := range content {
+				w.tenure(word)
+			}
+			for _, name := range newest.remove {
+				w.remove(name)
+			}
+			granted := func(at, raisedTo coord.Epoch) *owner {
+				o := w.acquire() // of epoch 4, 5, …
+				o.grant.Revision, o.grant.RaisedTo = coord.Revision(100*at), raisedTo
+				return o
+			}
+			o := granted(3, 0) // the revision of epoch 3
+			o.seed("ledger.db")
+			err := o.restore()
+			var e *coord.Error
+			if !errors.Is(err, coord.CodeEpochRolledBack) || !errors.As(err, &e) || !strings.Contains(e.Hint, "above 3") {
+				t.Fatalf("granted at an older revision: %v", err)
+			}
+			if got := o.files(); !slices.Equal(got, []string{"ledger.db"}) {
+				t.Errorf("the directory holds %q", got)
+			}
+			if err := granted(9, 0).restore(); !errors.Is(err, coord.CodeEpochRolledBack) {
+				t.Errorf("once the revisions have caught up: %v", err)
+			}
+			must(t, o.copies.ClearRollback(t.Context(), o.grant.Key))
+			if err := granted(2, 2).restore(); !errors.Is(err, coord.CodeEpochRolledBack) {
+				t.Errorf("raised, but not above every copy: %v", err)
+			}
+			must(t, o.copies.ClearRollback(t.Context(), o.grant.Key))
+			raised := granted(2, 3)
+			must(t, raised.open())
+			if newest.what == "a claim" {
+				content = content[:2]
+			}
+			if !slices.Equal(raised.content, content) {
+				t.Errorf("after the epoch was raised: restored %q", raised.content)
+			}
+		})
+	}
+}
+
 // A lost origin is no weaker than a damaged one: the epoch's own copies count, and
 // what an older owner uploaded late does not come back.
 func TestLostOriginDoesNotBringBackOlderCopies(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/leaseholddb/leasehold/coord"
+	"github.com/leaseholddb/leasehold/internal/safeguards"
 )
 
 // rollbackBase is the name, below a tenant's prefix, of the mark that the lease
@@ -37,6 +38,21 @@ func rolledBack(grant coord.Grant, found *listing) error {
 		problem.Detail = "the lease store was found to have forgotten grants of this tenant, and nobody has raised its epoch since"
 	}
 	return problem
+}
+
+// inOrder refuses a grant whose revision is not above that of an older epoch: the lease
+// store forgot the older one, and the epochs that it granted anew have passed it since,
+// each to somebody who got no further than that.
+func (r *restoration) inOrder(epoch coord.Epoch, revision coord.Revision) error {
+	g := r.grant
+	if epoch <= g.RaisedTo || revision < g.Revision || safeguards.Off(safeguards.RollbackDetection) {
+		return nil
+	}
+	return &coord.Error{
+		Code: coord.CodeEpochRolledBack, Op: "restore", Key: g.Key,
+		Detail: fmt.Sprintf("the lease store granted %s at revision %d, but %s, which came before it, at %d", g.Epoch, g.Revision, epoch, revision),
+		Hint:   fmt.Sprintf("the lease store was restored from an older backup or replaced; raise the tenant's epoch above %d", uint64(epoch)),
+	}
 }
 
 // markRollback makes the refusal last. Without the mark every attempt to open would

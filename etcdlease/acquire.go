@@ -85,7 +85,7 @@ func (s *Store) acquireOnce(ctx context.Context, key coord.Key, owner string, tt
 	}
 	t := &tenure{
 		Tenure:   coord.Tenure{Key: key, Owner: owner, Epoch: snap.epochNumber()},
-		revision: snap.revision(), mod: snap.revision(), lease: l, until: began + l.ttl, floor: snap.floor.Forgotten,
+		revision: snap.revision(), value: a.value, mod: snap.revision(), lease: l, until: began + l.ttl, floor: snap.floor.Forgotten, raised: snap.floor.Raised,
 	}
 	s.mu.Lock()
 	s.concludeLocked(a)
@@ -122,7 +122,7 @@ func (s *Store) report(ctx context.Context, t *tenure, cover *round) (coord.Gran
 func (s *Store) grantOf(t *tenure, ttl time.Duration, floor coord.Epoch) coord.Grant {
 	return coord.Grant{
 		Tenure: t.Tenure, Revision: coord.Revision(t.revision), TTL: ttl,
-		LeaseUntil: s.clock.Wall().Add(ttl), ForgottenAt: floor,
+		LeaseUntil: s.clock.Wall().Add(ttl), ForgottenAt: floor, RaisedTo: t.raised,
 	}
 }
 

@@ -34,7 +34,7 @@ func (s *Store) recoverAttempt(ctx context.Context, a *attempt, cause error) (sn
 // without an error.
 func (s *Store) settle(ctx context.Context, a *attempt) (snapshot, bool, error) {
 	resp, err := s.txn(ctx,
-		[]clientv3.Cmp{s.wasLatest(a)},
+		[]clientv3.Cmp{s.isLatest(a.key, a.value)},
 		s.readAll(a.key),
 		[]clientv3.Op{s.voidOp(a)})
 	if isLeaseGone(err) {
@@ -50,10 +50,10 @@ func (s *Store) settle(ctx context.Context, a *attempt) (snapshot, bool, error) 
 // abort makes sure that a grants nothing: neither now nor later.
 func (s *Store) abort(ctx context.Context, a *attempt) error {
 	remove := []clientv3.Op{clientv3.OpDelete(s.keys.owner(a.key))}
-	_, err := s.txn(ctx, []clientv3.Cmp{s.wasLatest(a)}, remove, []clientv3.Op{s.voidOp(a)})
+	_, err := s.txn(ctx, []clientv3.Cmp{s.isLatest(a.key, a.value)}, remove, []clientv3.Op{s.voidOp(a)})
 	if errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) {
 		// Without space nothing can be made void, but a grant can be removed.
-		if resp, derr := s.txn(ctx, []clientv3.Cmp{s.wasLatest(a)}, remove, nil); derr == nil && resp.Succeeded {
+		if resp, derr := s.txn(ctx, []clientv3.Cmp{s.isLatest(a.key, a.value)}, remove, nil); derr == nil && resp.Succeeded {
 			err = nil
 		}
 	}
@@ -88,10 +88,10 @@ func (s *Store) concludeLocked(a *attempt) {
 	}
 }
 
-// wasLatest compares by the attempt's value: while epoch/K holds it, no later
-// grant was made, so the owner key, if there is one, is this attempt's.
-func (s *Store) wasLatest(a *attempt) clientv3.Cmp {
-	return clientv3.Compare(clientv3.Value(s.keys.epoch(a.key)), "=", a.value)
+// isLatest compares by the value that a grant wrote: while epoch/K holds it, no later
+// grant was made, so the owner key, if there is one, is this grant's.
+func (s *Store) isLatest(key coord.Key, value string) clientv3.Cmp {
+	return clientv3.Compare(clientv3.Value(s.keys.epoch(key)), "=", value)
 }
 
 // voidOp hangs the mark on the lease that the attempt would use: without the

@@ -13,7 +13,7 @@ import (
 // LS-1 to LS-11 in real seconds.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	coordtest.Test(t, coordtest.Subject{Store: open(t, nil), TTL: 3 * time.Second, RenewalsUnrecorded: true, Rounds: 5, Racers: 6})
+	coordtest.Test(t, coordtest.Subject{Store: open(t, nil), TTL: 5 * time.Second, RenewalsUnrecorded: true, Rounds: 5, Racers: 6})
 }
 
 func ops(trail []coord.AuditEntry) (ops []coord.AuditOp) {

@@ -93,7 +93,7 @@ func TestCyclesLeaveNothing(t *testing.T) {
 		cycle(t, s, n)
 	}
 	after := take(t, c)
-	for range 200 {
+	for range 1200 {
 		if after.goroutines <= before.goroutines+idleGoroutines && after.watches <= before.watches+idleWatches && after.leases <= before.leases {
 			return
 		}

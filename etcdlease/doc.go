@@ -28,7 +28,9 @@
 // exist, write epoch/K and owner/K and read what epoch/K and floor/K became. etcd
 // counts the epoch, so no client can skip, repeat or invent one. Every later write
 // about a tenure compares the create revision of owner/K with R, so it cannot
-// touch another tenure, however late it arrives.
+// touch another tenure, however late it arrives; and the value of epoch/K, whose nonce
+// no other grant has, because an etcd that was restored from a backup counts revisions
+// again.
 //
 // # Shared leases
 //

@@ -16,8 +16,8 @@ import (
 // it may take to take back its consent: a server that does not like a client's
 // certificate says so only after the client's part of the handshake is over.
 const (
-	explainWithin = time.Second
-	secondThought = 500 * time.Millisecond
+	explainWithin = 5 * time.Second
+	secondThought = 2 * time.Second
 )
 
 // explain adds to the error of a first request that was not answered what the TLS

@@ -119,7 +119,8 @@ func (s *Store) recognise(ctx context.Context) error {
 }
 
 // RaiseEpoch sees to it that the next grant of key has an epoch above the given one,
-// and returns the epoch after which it comes. It is for an operator whose etcd was
+// and returns the epoch after which it comes. Up to the given one, revisions of earlier
+// grants no longer count: [coord.Grant].RaisedTo. It is for an operator whose etcd was
 // restored or replaced, works on a Store that refuses everything else for that
 // reason, and never lowers anything. It is refused with a [coord.LeaseHeldError]
 // while somebody holds the key.
@@ -153,17 +154,21 @@ func (s *Store) raiseBase(ctx context.Context, key coord.Key, snap snapshot, abo
 		granted = coord.Epoch(snap.epoch.Version)
 	}
 	next := snap.floor
-	if latest = next.Base + granted; latest >= above {
+	latest = next.Base + granted
+	if latest >= above && next.Raised >= above {
 		return latest, true, nil
 	}
-	next.Base = above - granted
+	next.Raised = max(next.Raised, above)
+	if latest < above {
+		latest, next.Base = above, above-granted
+	}
 	resp, err := s.txn(ctx,
 		[]clientv3.Cmp{absent(s.keys.owner(key)), modified(s.keys.epoch(key), snap.revision()), modified(s.keys.floor(key), snap.floorRev)},
 		[]clientv3.Op{clientv3.OpPut(s.keys.floor(key), next.encode())}, nil)
 	if err != nil {
 		return 0, false, err
 	}
-	return above, resp.Succeeded, nil
+	return latest, resp.Succeeded, nil
 }
 
 // ConfirmCluster declares that the etcd this Store talks to is the right one,

@@ -22,7 +22,7 @@ func unlease(t *testing.T, k coord.Key) {
 func TestEndStuck(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)
-	acquire(t, s, key(t, 1), "dead", time.Second)
+	acquire(t, s, key(t, 1), "dead", 3*time.Second)
 	unlease(t, key(t, 1))
 	operator := open(t, nil)
 	began := time.Now()
@@ -30,7 +30,7 @@ func TestEndStuck(t *testing.T) {
 	if err != nil || ended.Owner != "dead" || ended.Epoch != 1 {
 		t.Fatalf("ended %+v, %v", ended, err)
 	}
-	if took := time.Since(began); took < time.Second {
+	if took := time.Since(began); took < 3*time.Second {
 		t.Errorf("ended after %v, when a holder could still acknowledge", took)
 	}
 	if g := acquire(t, operator, key(t, 1), "b", ttl); g.Epoch != 2 {
@@ -49,8 +49,8 @@ func TestEndStuck(t *testing.T) {
 func TestEndStuckWaitsForALongerRenewal(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)
-	g := acquire(t, s, key(t, 1), "a", time.Second)
-	longer, err := s.Renew(t.Context(), g.Tenure, 4*time.Second)
+	g := acquire(t, s, key(t, 1), "a", 3*time.Second)
+	longer, err := s.Renew(t.Context(), g.Tenure, 6*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestEndStuckWaitsForALongerRenewal(t *testing.T) {
 func TestEndStuckYields(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)
-	g := acquire(t, s, key(t, 1), "alive", time.Second)
+	g := acquire(t, s, key(t, 1), "alive", 5*time.Second)
 	unlease(t, key(t, 1))
 	w := &wire{}
 	var once sync.Once
@@ -77,7 +77,7 @@ func TestEndStuckYields(t *testing.T) {
 	w.set(func(w *wire) {
 		w.answered = func(method string) {
 			if method == txnMethod {
-				once.Do(func() { _ = renewErr(t, s, g.Tenure, time.Second); unlease(t, key(t, 1)) })
+				once.Do(func() { _ = renewErr(t, s, g.Tenure, 5*time.Second); unlease(t, key(t, 1)) })
 			}
 		}
 	})

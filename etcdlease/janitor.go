@@ -140,7 +140,7 @@ func (s *Store) remove(ctx context.Context, t *tenure) error {
 			return nil
 		}
 		owner := s.keys.owner(t.Key)
-		cmps, otherwise := []clientv3.Cmp{created(owner, t.revision)}, []clientv3.Op{clientv3.OpGet(owner)}
+		cmps, otherwise := s.stands(t), s.readAll(t.Key)
 		var resp *clientv3.TxnResponse
 		var err error
 		if over == lapsed {
@@ -151,13 +151,20 @@ func (s *Store) remove(ctx context.Context, t *tenure) error {
 		if err != nil {
 			return err
 		}
-		kv := only(resp.Responses[0])
-		if resp.Succeeded || kv == nil || kv.CreateRevision != t.revision || !s.ours(kv.Lease) {
+		if resp.Succeeded {
+			s.drop(t)
+			return nil
+		}
+		snap, err := decodeAll(resp.Responses)
+		if err != nil {
+			return err
+		}
+		if !snap.grants(t) || !snap.live() || !s.ours(snap.owner.Lease) {
 			s.drop(t)
 			return nil
 		}
 		s.mu.Lock()
-		t.mod = kv.ModRevision
+		t.mod = snap.owner.ModRevision
 		s.mu.Unlock()
 	}
 	return errContended
@@ -228,7 +235,7 @@ func (s *Store) settleMove(ctx context.Context, t *tenure) error {
 	s.mu.Unlock()
 	owner := s.keys.owner(t.Key)
 	_, err := s.txn(ctx,
-		[]clientv3.Cmp{created(owner, t.revision), modified(owner, mod)},
+		append(s.stands(t), modified(owner, mod)),
 		[]clientv3.Op{clientv3.OpPut(owner, "", clientv3.WithIgnoreValue(), clientv3.WithIgnoreLease())}, nil)
 	if err != nil {
 		return err
@@ -242,7 +249,7 @@ func (s *Store) settleMove(ctx context.Context, t *tenure) error {
 	if s.mu.tenures[t.Key] != t {
 		return nil
 	}
-	if snap.revision() != t.revision || !snap.live() || !s.onKnownLeaseLocked(t, snap.owner.Lease, snap.owner.ModRevision) {
+	if !snap.grants(t) || !snap.live() || !s.onKnownLeaseLocked(t, snap.owner.Lease, snap.owner.ModRevision) {
 		s.dropLocked(t)
 	}
 	return nil

@@ -65,8 +65,9 @@ func leaseHex(id clientv3.LeaseID) string { return strconv.FormatInt(int64(id), 
 // A floorValue is the value of floor/K.
 type floorValue struct {
 	Forgotten coord.Epoch `json:"forgotten"`
-	Base      coord.Epoch `json:"base,omitempty"`  // added to the version of epoch/K
-	At        int64       `json:"at_ms,omitempty"` // when it was last forgotten, on the owner's calendar
+	Base      coord.Epoch `json:"base,omitempty"`   // added to the version of epoch/K
+	Raised    coord.Epoch `json:"raised,omitempty"` // what an operator last raised the epoch to
+	At        int64       `json:"at_ms,omitempty"`  // when it was last forgotten, on the owner's calendar
 }
 
 func (v floorValue) encode() string {
@@ -126,6 +127,20 @@ func (s snapshot) live() bool {
 // is reports whether the latest grant is t's.
 func (s snapshot) is(t coord.Tenure) bool {
 	return s.epoch != nil && s.value.Owner == t.Owner && s.epochNumber() == t.Epoch
+}
+
+// tenure is the latest grant's, which is t's and held.
+func (s snapshot) tenure(t coord.Tenure) *tenure {
+	return &tenure{
+		Tenure: t, revision: s.revision(), value: string(s.epoch.Value),
+		mod: s.owner.ModRevision, floor: s.floor.Forgotten, raised: s.floor.Raised, least: s.value.ttl(),
+	}
+}
+
+// grants reports whether the latest grant is the one that t is, and not one that an etcd
+// restored from a backup made with the same epoch at the same revision.
+func (s snapshot) grants(t *tenure) bool {
+	return s.epoch != nil && s.revision() == t.revision && string(s.epoch.Value) == t.value
 }
 
 // record describes s. An owner key that belongs to no grant still blocks the

@@ -196,10 +196,13 @@ const (
 )
 
 // A tenure is one grant that this Store made or took over. The fields below
-// revision are guarded by Store.mu.
+// value are guarded by Store.mu.
 type tenure struct {
 	coord.Tenure
 	revision int64 // create revision of the owner key
+	// value is what the grant wrote to the epoch key, with a nonce that no other grant
+	// has. Within one history of etcd the revision says as much.
+	value string
 
 	lease *sharedLease // nil before the key is on a lease of this Store
 	mod   int64        // mod revision of the owner key as this Store knows it
@@ -212,6 +215,7 @@ type tenure struct {
 	// one is under way, an owner key on the tenure's lease may be the attempt's.
 	disputes int
 	floor    coord.Epoch // the forgotten floor
+	raised   coord.Epoch // fixed, since a key that is held is not raised
 	// least is what another Store granted: a move must not shorten it.
 	least time.Duration
 	// moving is the lease the owner key may be on after an unclear answer.

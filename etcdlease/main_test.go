@@ -197,10 +197,17 @@ func prefix(t *testing.T) string {
 	return prefixes.of[t]
 }
 
-// open makes a Store with the test's prefix. Its wire may be nil.
+// patient is the time of a request where none is to fail, on a slow machine neither;
+// impatient is that of the tests which wait for one to fail.
+const (
+	patient   = 30 * time.Second
+	impatient = 3 * time.Second
+)
+
+// open makes a patient Store with the test's prefix. Its wire may be nil.
 func open(t *testing.T, w *wire, change ...func(*etcdlease.Config)) *etcdlease.Store {
 	t.Helper()
-	cfg := etcdlease.Config{Endpoints: endpoints, Options: etcdlease.Options{Prefix: prefix(t)}}
+	cfg := etcdlease.Config{Endpoints: endpoints, Options: etcdlease.Options{Prefix: prefix(t), RequestTimeout: patient}}
 	if w != nil {
 		cfg.DialOptions = w.options()
 	}

@@ -102,9 +102,9 @@ func (p *proxy) pass(from, to net.Conn) {
 func TestBlackHole(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, endpoints[0])
-	s := open(t, nil, timeout(time.Second), func(c *etcdlease.Config) { c.Endpoints = []string{p.listener.Addr().String()} })
+	s := open(t, nil, timeout(impatient), func(c *etcdlease.Config) { c.Endpoints = []string{p.listener.Addr().String()} })
 	other := open(t, nil)
-	const leaseTTL, margin = 4 * time.Second, time.Second
+	const leaseTTL, margin = 12 * time.Second, 3 * time.Second
 	lease, err := fencing.Acquire(t.Context(), s, key(t, 1), "a", fencing.LeaseOptions{TTL: leaseTTL, Margin: margin})
 	if err != nil {
 		t.Fatal(err)
@@ -143,10 +143,10 @@ func TestBlackHole(t *testing.T) {
 func TestHalfOpenConnection(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, endpoints[0])
-	s := open(t, nil, timeout(2*time.Second), func(c *etcdlease.Config) {
+	s := open(t, nil, timeout(8*time.Second), func(c *etcdlease.Config) {
 		c.Endpoints = []string{p.listener.Addr().String(), endpoints[0]}
 	})
-	const leaseTTL = 8 * time.Second
+	const leaseTTL = 32 * time.Second
 	g := acquire(t, s, key(t, 1), "a", leaseTTL)
 	p.setDeaf(true)
 	for range 4 {

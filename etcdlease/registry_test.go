@@ -57,7 +57,7 @@ func TestRegistrationComesBack(t *testing.T) {
 	}
 	select {
 	case <-watch:
-	case <-time.After(etcdlease.ReplicaTTL):
+	case <-time.After(6 * etcdlease.ReplicaTTL):
 		t.Error("the entry did not come back")
 	}
 }

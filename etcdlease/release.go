@@ -32,18 +32,14 @@ func (s *Store) release(ctx context.Context, ten coord.Tenure) (err error) {
 			}
 		}()
 		s.end(t, released)
-	}
-	revision, err := s.revisionOf(ctx, ten, t)
-	if err != nil || revision == 0 {
+	} else if t, err = s.findHeld(ctx, ten); err != nil || t == nil {
 		return err
 	}
-	resp, err := s.removeNoted(ctx, ten, []clientv3.Cmp{created(s.keys.owner(ten.Key), revision)}, s.readAll(ten.Key))
+	resp, err := s.removeNoted(ctx, ten, s.stands(t), s.readAll(ten.Key))
 	if err != nil {
 		return err
 	}
-	if t != nil {
-		s.drop(t)
-	}
+	s.drop(t)
 	if resp.Succeeded {
 		return nil
 	}
@@ -54,23 +50,24 @@ func (s *Store) release(ctx context.Context, ten coord.Tenure) (err error) {
 	return err
 }
 
-// revisionOf returns the revision of a tenure that may be held, or 0 if it is the
+// findHeld looks up a tenure that this Store does not know, and returns nil if it is the
 // latest one and over.
-func (s *Store) revisionOf(ctx context.Context, ten coord.Tenure, t *tenure) (int64, error) {
-	if t != nil {
-		return t.revision, nil
-	}
+func (s *Store) findHeld(ctx context.Context, ten coord.Tenure) (*tenure, error) {
 	snap, err := s.read(ctx, ten.Key)
-	if err != nil {
-		return 0, err
+	switch {
+	case err != nil:
+		return nil, err
+	case !snap.is(ten):
+		return nil, lost("release", ten.Key, "the latest grant is another one")
+	case !snap.live():
+		return nil, nil
 	}
-	if !snap.is(ten) {
-		return 0, lost("release", ten.Key, "the latest grant is another one")
-	}
-	if !snap.live() {
-		return 0, nil
-	}
-	return snap.revision(), nil
+	return snap.tenure(ten), nil
+}
+
+// stands compares the owner key with t's, so that whatever depends on it happens within t.
+func (s *Store) stands(t *tenure) []clientv3.Cmp {
+	return []clientv3.Cmp{created(s.keys.owner(t.Key), t.revision), s.isLatest(t.Key, t.value)}
 }
 
 // MarkForgotten implements [coord.LeaseStore]. It may be repeated after any error.
@@ -122,7 +119,8 @@ func (s *Store) markForgotten(ctx context.Context, ten coord.Tenure) (coord.Epoc
 // readHeld reads the key of a tenure and refuses one that is not held.
 func (s *Store) readHeld(ctx context.Context, ten coord.Tenure) (snapshot, error) {
 	now := s.clock.Now()
-	if t := s.lookup(ten); t != nil {
+	t := s.lookup(ten)
+	if t != nil {
 		s.mu.Lock()
 		over := t.over != notOver || now >= t.until
 		s.mu.Unlock()
@@ -134,19 +132,20 @@ func (s *Store) readHeld(ctx context.Context, ten coord.Tenure) (snapshot, error
 	if err != nil {
 		return snapshot{}, err
 	}
-	if !snap.is(ten) || !snap.live() {
+	if !snap.is(ten) || !snap.live() || t != nil && !snap.grants(t) {
 		return snapshot{}, lost("forget", ten.Key, "the lease is not held by this tenure")
 	}
 	return snap, nil
 }
 
 // raiseFloor writes the floor if the tenure still holds the key and nobody wrote
-// the floor since snap was read. The operator's base stays as it is.
+// the floor since snap was read. What an operator wrote stays as it is.
 func (s *Store) raiseFloor(ctx context.Context, ten coord.Tenure, snap snapshot) (bool, error) {
-	value := floorValue{Forgotten: ten.Epoch, Base: snap.floor.Base, At: s.clock.Wall().UnixMilli()}
+	value := snap.floor
+	value.Forgotten, value.At = ten.Epoch, s.clock.Wall().UnixMilli()
 	floor := s.keys.floor(ten.Key)
 	resp, err := s.txn(ctx,
-		[]clientv3.Cmp{created(s.keys.owner(ten.Key), snap.revision()), modified(floor, snap.floorRev)},
+		append(s.stands(snap.tenure(ten)), modified(floor, snap.floorRev)),
 		[]clientv3.Op{clientv3.OpPut(floor, value.encode())}, nil)
 	if err != nil {
 		return false, err

@@ -69,7 +69,7 @@ func (s *Store) find(ctx context.Context, ten coord.Tenure) (*tenure, error) {
 	if !snap.live() {
 		return nil, lost("renew", ten.Key, "the lease has ended")
 	}
-	return &tenure{Tenure: ten, revision: snap.revision(), mod: snap.owner.ModRevision, floor: snap.floor.Forgotten, least: snap.value.ttl()}, nil
+	return snap.tenure(ten), nil
 }
 
 // place sees to it that t may be renewed and is on a lease of this Store with at
@@ -158,7 +158,7 @@ func (s *Store) confirmOn(ctx context.Context, t *tenure, l *sharedLease) (bool,
 	if err != nil {
 		return false, err
 	}
-	if !snap.is(t.Tenure) || !snap.live() {
+	if !snap.grants(t) || !snap.live() {
 		s.drop(t)
 		return false, lost("renew", t.Key, "the lease has ended")
 	}
@@ -203,7 +203,7 @@ func (s *Store) move(ctx context.Context, t *tenure, ttl, asked time.Duration) (
 	owner := s.keys.owner(t.Key)
 	value := grantValue{Owner: t.Owner, Lease: leaseHex(l.id), TTL: l.ttl.Milliseconds(), Address: s.opts.Address, GrantedAt: s.clock.Wall().UnixMilli()}
 	resp, err := s.txn(ctx,
-		[]clientv3.Cmp{created(owner, t.revision), modified(owner, mod)},
+		append(s.stands(t), modified(owner, mod)),
 		[]clientv3.Op{clientv3.OpPut(owner, value.encode(), clientv3.WithLease(l.id))}, nil)
 	switch {
 	case err != nil && unclear(err):

@@ -2,7 +2,7 @@ package etcdlease_test
 
 import (
 	"errors"
-	"net"
+	"fmt"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/etcdlease"
+	"github.com/leaseholddb/leasehold/etcdlease/embedetcd"
 )
 
 // A member is an etcd with settings that embedetcd does not offer. It can be
@@ -28,7 +29,7 @@ type member struct {
 // newMember starts an etcd with what change changes.
 func newMember(t *testing.T, scheme string, change func(*embed.Config)) *member {
 	t.Helper()
-	dir, client, peer := filepath.Join(t.TempDir(), "etcd"), freeURL(t, scheme), freeURL(t, "http")
+	dir, client, peer := filepath.Join(t.TempDir(), "etcd"), url.URL{Scheme: scheme, Host: embedetcd.FreeAddrT(t)}, url.URL{Scheme: "http", Host: embedetcd.FreeAddrT(t)}
 	m := &member{t: t, config: func() *embed.Config {
 		c := embed.NewConfig()
 		c.Name, c.Dir = "secure", dir
@@ -43,16 +44,6 @@ func newMember(t *testing.T, scheme string, change func(*embed.Config)) *member 
 	m.start()
 	t.Cleanup(func() { m.etcd.Close() })
 	return m
-}
-
-func freeURL(t *testing.T, scheme string) url.URL {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return url.URL{Scheme: scheme, Host: l.Addr().String()}
 }
 
 func (m *member) start() {
@@ -78,12 +69,17 @@ const (
 	adminPassword      = "of the admin"
 )
 
+// cheapPasswords makes hashing them, which is slow under the race detector, as quick as
+// it can be.
+func cheapPasswords(c *embed.Config) { c.BcryptCost = 4 }
+
 // newMemberWithUsers starts an etcd that asks for a password and forgets tokens
 // soon.
 func newMemberWithUsers(t *testing.T) *member {
 	t.Helper()
 	m := newMember(t, "http", func(c *embed.Config) {
-		c.AuthTokenTTL, c.BcryptCost = uint(tokenTTL/time.Second), 4
+		cheapPasswords(c)
+		c.AuthTokenTTL = uint(tokenTTL / time.Second)
 	})
 	c := clientOf(t, m.endpoints())
 	_, e1 := c.UserAdd(t.Context(), admin, adminPassword)
@@ -98,7 +94,7 @@ func newMemberWithUsers(t *testing.T) *member {
 func asUser(m *member) func(*etcdlease.Config) {
 	return func(c *etcdlease.Config) {
 		c.Endpoints, c.Username, c.Password = m.endpoints(), "leasehold", "pw"
-		c.Prefix, c.RequestTimeout = "/leasehold/", 20*time.Second
+		c.Prefix = "/leasehold/"
 	}
 }
 
@@ -162,9 +158,12 @@ func TestPasswordChanges(t *testing.T) {
 	w := &wire{}
 	s := open(t, w, asUser(m))
 	register(t, s, "owner")
-	held := acquire(t, s, key(t, 1), "owner", 2*time.Second)
+	held := acquire(t, s, key(t, 1), "owner", 10*time.Minute)
+	// A lease that does not end: the end would be told on a watch that etcd goes on with.
+	waited := key(t, 3)
+	hold(t, m, waited, 2*time.Second)
 	ended := make(chan error, 2)
-	go func() { ended <- s.WaitReleased(t.Context(), held.Tenure.Key) }()
+	go func() { ended <- s.WaitReleased(t.Context(), waited) }()
 	go func() { ended <- s.WatchWants(t.Context(), func(coord.Want) {}) }()
 	changePassword(t, m)
 
@@ -175,8 +174,8 @@ func TestPasswordChanges(t *testing.T) {
 			t.Errorf("%s: got %v", what, err)
 		}
 	}
-	refused("renew", renewErr(t, s, held.Tenure, 2*time.Second))
-	_, err := s.Acquire(t.Context(), key(t, 2), "owner", ttl)
+	refused("renew", renewErr(t, s, held.Tenure, 10*time.Minute))
+	_, err := s.Acquire(t.Context(), key(t, 2), "owner", 10*time.Minute)
 	refused("acquire", err)
 	for range 2 { // as soon as they look again
 		refused("wait or watch", <-ended)
@@ -188,13 +187,28 @@ func TestPasswordChanges(t *testing.T) {
 	}
 }
 
-func changePassword(t *testing.T, m *member) {
+func asAdmin(t *testing.T, m *member) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{Endpoints: m.endpoints(), Username: admin, Password: adminPassword})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// hold writes the owner key of somebody whose leases have ttl and who keeps this one.
+func hold(t *testing.T, m *member, k coord.Key, ttl time.Duration) {
+	t.Helper()
+	value := fmt.Sprintf(`{"owner":"somebody","ttl_ms":%d}`, ttl.Milliseconds())
+	if _, err := asAdmin(t, m).Put(t.Context(), "/leasehold/owner/"+k.String(), value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func changePassword(t *testing.T, m *member) {
+	t.Helper()
+	c := asAdmin(t, m)
 	if _, err := c.UserChangePassword(t.Context(), "leasehold", "another"); err != nil {
 		t.Fatal(err)
 	}

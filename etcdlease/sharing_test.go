@@ -32,15 +32,16 @@ func TestAcquireIsOneTransaction(t *testing.T) {
 func TestWarmAcquireExtendsTheLease(t *testing.T) {
 	t.Parallel()
 	s, c := open(t, nil), etcd(t)
-	acquire(t, s, key(t, 1), "a", 4*time.Second)
+	const ttl, half = 12 * time.Second, 6 // seconds
+	acquire(t, s, key(t, 1), "a", ttl)
 	_, lease := get(t, c, prefix(t)+"owner/"+key(t, 1).String())
-	waitRemaining(t, c, lease, 2)
-	acquire(t, s, key(t, 2), "a", 4*time.Second)
+	waitRemaining(t, c, lease, half)
+	acquire(t, s, key(t, 2), "a", ttl)
 	if _, second := get(t, c, prefix(t)+"owner/"+key(t, 2).String()); second != lease {
 		t.Fatal("the second key has a lease of its own")
 	}
 	resp, err := c.TimeToLive(t.Context(), clientv3.LeaseID(lease))
-	if err != nil || resp.TTL < 3 {
+	if err != nil || resp.TTL <= half {
 		t.Errorf("after the acquisition the lease has %v s left, %v", resp, err)
 	}
 }
@@ -64,7 +65,7 @@ func waitRemaining(t *testing.T, c *clientv3.Client, lease, seconds int64) {
 func TestUncoveredGrantIsHandedBack(t *testing.T) {
 	t.Parallel()
 	w := &wire{}
-	s, other := open(t, w, timeout(300*time.Millisecond)), open(t, nil)
+	s, other := open(t, w, timeout(impatient)), open(t, nil)
 	acquire(t, s, key(t, 1), "a", ttl)
 	w.set(func(w *wire) {
 		w.stream = func(_ context.Context, method string) error {
@@ -76,7 +77,7 @@ func TestUncoveredGrantIsHandedBack(t *testing.T) {
 	})
 	_, err := s.Acquire(t.Context(), key(t, 2), "a", ttl)
 	wantCode(t, err, coord.CodeLeaseStoreUnavailable)
-	released(t, other, key(t, 2), time.Second)
+	released(t, other, key(t, 2), soon)
 	if r := read(t, other, key(t, 1)); !r.Held {
 		t.Error("the neighbour went too")
 	}
@@ -86,20 +87,23 @@ func TestUncoveredGrantIsHandedBack(t *testing.T) {
 func TestKeyNotRenewedIsOver(t *testing.T) {
 	t.Parallel()
 	s, other, c := open(t, nil), open(t, nil), etcd(t)
-	lapsing := acquire(t, s, key(t, 1), "a", time.Second)
-	kept := acquire(t, s, key(t, 2), "a", time.Second)
+	const ttl = 4 * time.Second
+	began := time.Now()
+	lapsing := acquire(t, s, key(t, 1), "a", ttl)
+	kept := acquire(t, s, key(t, 2), "a", ttl)
 	_, lease1 := get(t, c, prefix(t)+"owner/"+key(t, 1).String())
 	_, lease2 := get(t, c, prefix(t)+"owner/"+key(t, 2).String())
 	if lease1 != lease2 {
 		t.Fatal("the keys do not share a lease")
 	}
-	stop := keepRenewing(t, s, kept.Tenure, time.Second)
+	stop := keepRenewing(t, s, kept.Tenure, ttl)
 	defer stop()
-	if took := released(t, other, key(t, 1), 20*time.Second); took < 500*time.Millisecond {
+	released(t, other, key(t, 1), soon)
+	if took := time.Since(began); took < ttl {
 		t.Errorf("over after %v", took)
 	}
-	wantCode(t, renewErr(t, s, lapsing.Tenure, time.Second), coord.CodeLeaseLost)
-	if g := acquire(t, other, key(t, 1), "b", time.Second); g.Epoch != 2 {
+	wantCode(t, renewErr(t, s, lapsing.Tenure, ttl), coord.CodeLeaseLost)
+	if g := acquire(t, other, key(t, 1), "b", ttl); g.Epoch != 2 {
 		t.Errorf("granted %+v", g)
 	}
 	stop()
@@ -133,7 +137,7 @@ func keepRenewing(t *testing.T, s *etcdlease.Store, ten coord.Tenure, d time.Dur
 func TestRenewalUsesAKeepaliveSentAfterItAsked(t *testing.T) {
 	t.Parallel()
 	w := &wire{}
-	s := open(t, w, timeout(time.Minute))
+	s := open(t, w)
 	g := acquire(t, s, key(t, 1), "a", ttl)
 	inFlight, answer := make(chan struct{}), make(chan struct{})
 	first := sync.OnceFunc(func() { close(inFlight); <-answer })
@@ -200,7 +204,7 @@ func TestEndedLeaseIsReplaced(t *testing.T) {
 func TestOperatorEndsATenure(t *testing.T) {
 	t.Parallel()
 	s, c := open(t, nil), etcd(t)
-	deleted, revoked, kept := acquire(t, s, key(t, 1), "a", ttl), acquire(t, s, key(t, 2), "a", 7*time.Second), acquire(t, s, key(t, 3), "a", ttl)
+	deleted, revoked, kept := acquire(t, s, key(t, 1), "a", ttl), acquire(t, s, key(t, 2), "a", 2*ttl), acquire(t, s, key(t, 3), "a", ttl)
 	if _, err := c.Delete(t.Context(), prefix(t)+"owner/"+key(t, 1).String()); err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +213,7 @@ func TestOperatorEndsATenure(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCode(t, renewErr(t, s, deleted.Tenure, ttl), coord.CodeLeaseLost)
-	wantCode(t, renewErr(t, s, revoked.Tenure, 7*time.Second), coord.CodeLeaseLost)
+	wantCode(t, renewErr(t, s, revoked.Tenure, 2*ttl), coord.CodeLeaseLost)
 	if err := renewErr(t, s, kept.Tenure, ttl); err != nil {
 		t.Error(err)
 	}
@@ -219,13 +223,14 @@ func TestOperatorEndsATenure(t *testing.T) {
 func TestRenewForLonger(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)
-	g := acquire(t, s, key(t, 1), "a", time.Second)
-	longer, err := s.Renew(t.Context(), g.Tenure, 4*time.Second)
-	if err != nil || longer.TTL != 4*time.Second || longer.Epoch != 1 || longer.Revision != g.Revision {
+	const short = 3 * time.Second
+	g := acquire(t, s, key(t, 1), "a", short)
+	longer, err := s.Renew(t.Context(), g.Tenure, ttl)
+	if err != nil || longer.TTL != ttl || longer.Epoch != 1 || longer.Revision != g.Revision {
 		t.Fatalf("renewed as %+v, %v", longer, err)
 	}
 	ctx := t.Context()
-	timer := time.NewTimer(2 * time.Second)
+	timer := time.NewTimer(2 * short)
 	defer timer.Stop()
 	<-timer.C
 	if r, _, err := s.Read(ctx, key(t, 1)); err != nil || !r.Held {
@@ -240,24 +245,25 @@ func TestRenewForLonger(t *testing.T) {
 func TestTenureOfAnotherStore(t *testing.T) {
 	t.Parallel()
 	first, second := open(t, nil), open(t, nil)
-	g := acquire(t, first, key(t, 1), "a", time.Second)
-	neighbour := acquire(t, first, key(t, 2), "a", time.Second)
-	stop := keepRenewing(t, second, g.Tenure, time.Second)
+	const ttl = 4 * time.Second
+	g := acquire(t, first, key(t, 1), "a", ttl)
+	neighbour := acquire(t, first, key(t, 2), "a", ttl)
+	stop := keepRenewing(t, second, g.Tenure, ttl)
 	// The first Store believes that the key lapsed; it must leave it alone.
-	released(t, second, key(t, 2), 3*time.Second)
-	wantCode(t, renewErr(t, first, neighbour.Tenure, time.Second), coord.CodeLeaseLost)
+	released(t, second, key(t, 2), soon)
+	wantCode(t, renewErr(t, first, neighbour.Tenure, ttl), coord.CodeLeaseLost)
 	stop()
 	if r := read(t, first, key(t, 1)); !r.Held || r.Epoch != 1 {
 		t.Fatalf("recorded %+v", r)
 	}
-	if err := renewErr(t, first, g.Tenure, time.Second); err != nil {
+	if err := renewErr(t, first, g.Tenure, ttl); err != nil {
 		t.Errorf("renew by the first again: %v", err)
 	}
 	if err := second.Release(t.Context(), g.Tenure); err != nil {
 		t.Fatal(err)
 	}
-	wantCode(t, renewErr(t, first, g.Tenure, time.Second), coord.CodeLeaseLost)
-	wantCode(t, renewErr(t, second, g.Tenure, time.Second), coord.CodeLeaseLost)
+	wantCode(t, renewErr(t, first, g.Tenure, ttl), coord.CodeLeaseLost)
+	wantCode(t, renewErr(t, second, g.Tenure, ttl), coord.CodeLeaseLost)
 }
 
 func TestClose(t *testing.T) {
@@ -265,7 +271,7 @@ func TestClose(t *testing.T) {
 	c := etcd(t)
 	s := open(t, nil)
 	held := acquire(t, s, key(t, 1), "a", ttl)
-	idle := acquire(t, s, key(t, 2), "a", 8*time.Second)
+	idle := acquire(t, s, key(t, 2), "a", 2*ttl)
 	_, heldLease := get(t, c, prefix(t)+"owner/"+key(t, 1).String())
 	_, idleLease := get(t, c, prefix(t)+"owner/"+key(t, 2).String())
 	if err := s.Release(t.Context(), idle.Tenure); err != nil {
@@ -297,7 +303,7 @@ func TestClose(t *testing.T) {
 func TestRenewalsGather(t *testing.T) {
 	t.Parallel()
 	w := &wire{}
-	s := open(t, w, timeout(time.Minute))
+	s := open(t, w)
 	const n = 200
 	var grants [n]coord.Grant
 	for i := range n {

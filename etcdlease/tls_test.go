@@ -104,7 +104,6 @@ func TestClientCertificates(t *testing.T) {
 	with := func(ca, cert, key string) func(*etcdlease.Config) {
 		return func(c *etcdlease.Config) {
 			c.Endpoints, c.CAFile, c.CertFile, c.KeyFile = m.endpoints(), ca, cert, key
-			c.RequestTimeout = 20 * time.Second
 		}
 	}
 
@@ -124,7 +123,7 @@ func TestClientCertificates(t *testing.T) {
 	} {
 		cfg := etcdlease.Config{Options: etcdlease.Options{Prefix: prefix(t)}}
 		who(&cfg)
-		cfg.RequestTimeout = 2 * time.Second
+		cfg.RequestTimeout = impatient
 		refused, err := etcdlease.Open(t.Context(), cfg)
 		switch {
 		case err == nil:

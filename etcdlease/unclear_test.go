@@ -76,9 +76,9 @@ func TestAcquireAbandoned(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := &wire{}
-			s, other := open(t, w), open(t, nil)
-			g := acquire(t, s, key(t, 1), "a", 2*time.Second)
-			stop := keepRenewing(t, s, g.Tenure, 2*time.Second)
+			s, other := open(t, w, timeout(impatient)), open(t, nil)
+			g := acquire(t, s, key(t, 1), "a", ttl)
+			stop := keepRenewing(t, s, g.Tenure, ttl)
 			defer stop()
 			var sent, healed atomic.Bool
 			w.set(func(w *wire) {
@@ -95,19 +95,19 @@ func TestAcquireAbandoned(t *testing.T) {
 					return noFault
 				}
 			})
-			_, err := s.Acquire(t.Context(), key(t, 2), "a", 2*time.Second)
+			_, err := s.Acquire(t.Context(), key(t, 2), "a", ttl)
 			wantCode(t, err, coord.CodeLeaseStoreUnavailable)
 			if r := read(t, other, key(t, 2)); !r.Held || r.Epoch != 1 {
 				t.Fatalf("recorded %+v", r)
 			}
 			healed.Store(true)
 			if again {
-				if g := acquire(t, s, key(t, 2), "a", 2*time.Second); g.Epoch != 2 {
+				if g := acquire(t, s, key(t, 2), "a", ttl); g.Epoch != 2 {
 					t.Errorf("granted %+v", g)
 				}
 				return
 			}
-			released(t, other, key(t, 2), time.Second)
+			released(t, other, key(t, 2), soon)
 			etcdlease.WaitSettled(t.Context(), s)
 			if tenures, slots := etcdlease.Tenures(s); tenures != 1 || slots != 1 {
 				t.Errorf("%d tenures and %d slots are left", tenures, slots)
@@ -154,7 +154,7 @@ func TestAcquireCancelled(t *testing.T) {
 	if !strings.Contains(err.Error(), "canceled") {
 		t.Errorf("the cause is not in %v", err)
 	}
-	released(t, other, key(t, 2), time.Second)
+	released(t, other, key(t, 2), soon)
 }
 
 // Trap 15: a release whose reply was lost is retried after the same replica
@@ -209,7 +209,7 @@ func TestReleaseIsFinished(t *testing.T) {
 	})
 	wantCode(t, s.Release(t.Context(), g.Tenure), coord.CodeLeaseStoreUnavailable)
 	wantCode(t, renewErr(t, s, g.Tenure, ttl), coord.CodeLeaseLost)
-	released(t, other, key(t, 1), time.Second)
+	released(t, other, key(t, 1), soon)
 	if err := s.Release(t.Context(), g.Tenure); err != nil {
 		t.Errorf("release again: %v", err)
 	}
@@ -254,19 +254,20 @@ func TestMoveUnclear(t *testing.T) {
 			t.Parallel()
 			w := &wire{}
 			s, c := open(t, w), etcd(t)
-			g := acquire(t, s, key(t, 1), "a", 2*time.Second)
+			g := acquire(t, s, key(t, 1), "a", ttl)
+			const longer = 2 * ttl
 			var late *pb.TxnRequest
 			w.set(func(w *wire) {
 				w.unary = once(f, "owner/", func(req *pb.TxnRequest) { late = req })
 			})
-			wantCode(t, renewErr(t, s, g.Tenure, ttl), coord.CodeLeaseStoreUnavailable)
-			if _, err := s.Renew(t.Context(), g.Tenure, 2*time.Second); err != nil {
+			wantCode(t, renewErr(t, s, g.Tenure, longer), coord.CodeLeaseStoreUnavailable)
+			if _, err := s.Renew(t.Context(), g.Tenure, ttl); err != nil {
 				t.Fatal(err)
 			}
 			if resp, err := pb.NewKVClient(c.ActiveConnection()).Txn(t.Context(), late); err != nil || resp.Succeeded {
 				t.Fatalf("the late move was applied: %v, %v", resp, err)
 			}
-			if r, err := s.Renew(t.Context(), g.Tenure, ttl); err != nil || r.TTL != ttl {
+			if r, err := s.Renew(t.Context(), g.Tenure, longer); err != nil || r.TTL != longer {
 				t.Fatalf("renewed as %+v, %v", r, err)
 			}
 			if tenures, slots := etcdlease.Tenures(s); tenures != 1 || slots != 1 {
@@ -303,7 +304,7 @@ func TestRenewalRidesOutABlip(t *testing.T) {
 func TestSilentStreamIsReplaced(t *testing.T) {
 	t.Parallel()
 	w := &wire{}
-	s := open(t, w)
+	s := open(t, w, timeout(10*time.Second))
 	g := acquire(t, s, key(t, 1), "a", ttl)
 	if err := renewErr(t, s, g.Tenure, ttl); err != nil {
 		t.Fatal(err)
@@ -353,7 +354,7 @@ func TestRenewalOvertakenByRelease(t *testing.T) {
 func TestRenewalNeverAnswered(t *testing.T) {
 	t.Parallel()
 	w := &wire{}
-	s := open(t, w, timeout(200*time.Millisecond))
+	s := open(t, w, timeout(impatient))
 	g := acquire(t, s, key(t, 1), "a", ttl)
 	for name, hang := range map[string]func(*wire){
 		"Opening": func(w *wire) {
@@ -370,7 +371,7 @@ func TestRenewalNeverAnswered(t *testing.T) {
 		w.set(hang)
 		began := time.Now()
 		wantCode(t, renewErr(t, s, g.Tenure, ttl), coord.CodeLeaseStoreUnavailable)
-		if took := time.Since(began); took > time.Second {
+		if took := time.Since(began); took > 5*impatient {
 			t.Errorf("%s: took %v", name, took)
 		}
 		w.set(func(w *wire) { w.stream, w.swallow = nil, nil })

@@ -113,7 +113,7 @@ func TestWantComesBack(t *testing.T) {
 	}
 	select {
 	case <-told:
-	case <-time.After(3 * etcdlease.ReplicaTTL):
+	case <-time.After(6 * etcdlease.ReplicaTTL):
 		t.Error("the request did not come back")
 	}
 }
@@ -136,7 +136,7 @@ func TestWantsSurviveALostWatch(t *testing.T) {
 	want(t, asker, key(t, 1), "asker")
 	select {
 	case <-told:
-	case <-time.After(3 * etcdlease.ReplicaTTL):
+	case <-time.After(6 * etcdlease.ReplicaTTL):
 		t.Error("the owner was not told")
 	}
 }

@@ -16,9 +16,9 @@ import (
 // database to it, and can take them back while they are in use.
 type scope struct {
 	db     *Database
-	extra  Gate // nil if the database's gate is all
-	reads  ReadGate
-	more   ReadGate // extra, if it is one
+	extra  Gate     // nil if the database's gate is all
+	reads  ReadGate // the database's gate; nil if it or extra is none
+	more   ReadGate // extra
 	closed atomic.Bool
 	// keysOff is what every connection of the handle follows; see followKeys.
 	keysOff atomic.Bool
@@ -35,7 +35,9 @@ type scope struct {
 func (d *Database) newScope(gate Gate) *scope {
 	s := &scope{db: d, extra: gate, done: make(chan struct{})}
 	s.reads, _ = d.gate.(ReadGate)
-	s.more, _ = gate.(ReadGate)
+	if s.more, _ = gate.(ReadGate); gate != nil && s.more == nil {
+		s.reads = nil
+	}
 	s.mu.conns = make(map[*conn]struct{})
 	s.handle = sql.OpenDB(s)
 	s.handle.SetMaxIdleConns(d.opts.IdleConnections)
@@ -67,7 +69,7 @@ func (s *scope) check() error {
 
 // checkRead is the question before anything else.
 func (s *scope) checkRead() error {
-	if s.reads == nil || s.extra != nil && s.more == nil {
+	if s.reads == nil {
 		return s.check()
 	}
 	if s.closed.Load() {
@@ -141,7 +143,7 @@ func (s *scope) shut() {
 func (s *scope) reclaim(ctx context.Context) error {
 	var running []*conn
 	for _, c := range s.lent() {
-		if !c.condemn() {
+		if disposed, _ := c.takeBack(); !disposed {
 			running = append(running, c)
 		}
 	}

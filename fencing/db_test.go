@@ -6,9 +6,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -394,32 +394,38 @@ func TestOldSQLiteIsRefused(t *testing.T) {
 	}
 }
 
-// wantLocks reads the locks of the file until they are as before. While other processes
-// lock and unlock, the kernel's list may be read with a line missing; a lock that was
-// dropped is missing every time.
+// wantLocks expects the locks of the file to be as before.
 func wantLocks(t *testing.T, path, before string) {
 	t.Helper()
-	after := locksOf(t, path)
-	for range 20 {
-		if after == before {
-			return
-		}
-		after = locksOf(t, path)
+	if after := locksOf(t, path); after != before {
+		t.Errorf("locks before:\n%s\nafter:\n%s", before, after)
 	}
-	t.Errorf("locks before:\n%s\nafter:\n%s", before, after)
 }
 
-// locksOf returns the lines of /proc/locks about the file.
+// locksOf returns what the kernel says of the locks that this process holds on the file,
+// by its descriptors. The list of all processes' locks, /proc/locks, may be read with a
+// line missing while others lock and unlock.
 func locksOf(t *testing.T, path string) string {
 	t.Helper()
-	info, err := os.Stat(path)
+	descriptors, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
-	inode := info.Sys().(*syscall.Stat_t).Ino
-	all, err := os.ReadFile("/proc/locks")
-	if err != nil {
-		t.Fatal(err)
+	var locks []string
+	for _, d := range descriptors {
+		if target, err := os.Readlink("/proc/self/fd/" + d.Name()); err != nil || target != path {
+			continue
+		}
+		info, err := os.ReadFile("/proc/self/fdinfo/" + d.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(info)) {
+			if fields := strings.Fields(line); len(fields) > 2 && fields[0] == "lock:" {
+				locks = append(locks, strings.Join(fields[2:], " ")) // without its number
+			}
+		}
 	}
-	return linesOfInode(string(all), inode)
+	slices.Sort(locks)
+	return strings.Join(locks, "\n")
 }

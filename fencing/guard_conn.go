@@ -13,28 +13,13 @@ import (
 	"github.com/leaseholddb/leasehold/internal/safeguards"
 )
 
-// The states of a conn. A call enters it (idle to busy or stepping) and leaves it (back
-// to idle). Whoever moves it from idle to gone disposes of it; one with a call inside at
-// that time is condemned, and the call disposes of it as it leaves.
-const (
-	connIdle     int32 = iota
-	connBusy           // a call is inside
-	connStepping       // so is a step of conn.reading, which the end of its context may interrupt
-	connCondemned
-	connGone
-)
-
-// errInUse is returned to a caller that shares a connection between goroutines,
-// which database/sql never does and a function given to Conn.Raw could.
-var errInUse = errors.New("fencing: the connection is in use by another call")
-
 // A conn is what database/sql, and through Conn.Raw a consumer, holds in place of
 // a connection of the SQLite driver. Each call enters it, proves the lease,
 // and leaves it; cleanup only enters and leaves.
 type conn struct {
 	scope *scope
 	raw   *rawConn
-	state atomic.Int32
+	state atomic.Int64  // see connIdle
 	gone  chan struct{} // closed when raw has been given back
 
 	// The rest belongs to the call that is inside.
@@ -46,7 +31,7 @@ type conn struct {
 	stmts   *stmt // open, the first of a list
 	cancel  cancellation
 	spare   atomic.Pointer[reader]
-	reading atomic.Pointer[reader] // whose step is running while the state is connStepping
+	readers atomic.Int64 // that were made
 
 	// stop keeps raw from being closed under an interrupt of whoever takes the
 	// connection back.
@@ -56,92 +41,6 @@ type conn struct {
 		disposed    bool
 		pending     sync.WaitGroup // nobody adds once disposed is set
 	}
-}
-
-func (c *conn) enter() error { return c.enterAs(connBusy) }
-
-func (c *conn) leave() { c.leaveAs(connBusy) }
-
-func (c *conn) enterAs(inside int32) error {
-	if c.state.CompareAndSwap(connIdle, inside) {
-		return nil
-	}
-	if s := c.state.Load(); s == connBusy || s == connStepping {
-		return errInUse
-	}
-	return closedError("handle")
-}
-
-func (c *conn) leaveAs(inside int32) {
-	if !c.state.CompareAndSwap(inside, connIdle) {
-		c.state.Store(connGone)
-		_ = c.dispose()
-	}
-}
-
-// beginWith is begin for a call that has arguments.
-func (c *conn) beginWith(text string, args []driver.NamedValue) error {
-	if err := checkSize(args); err != nil {
-		return err
-	}
-	return c.begin(text)
-}
-
-// begin enters c for a call of SQL text that needs the lease.
-func (c *conn) begin(text string) error { return c.beginAs(connBusy, text) }
-
-// beginAs is begin into a given state. A transaction that BeginTx began is not for text
-// to end; one that text began, and SQLite ended, is over for its caller once that has
-// heard of it.
-func (c *conn) beginAs(inside int32, text string) error {
-	if err := c.admitAs(inside); err != nil {
-		if c.textTx && errors.Is(err, ErrTxAborted) {
-			return c.endTextTx(inside, text, err)
-		}
-		return err
-	}
-	if c.tx != nil && txVerbOf(text) != txNothing {
-		c.leaveAs(inside)
-		return refuse(transactionByText, nil)
-	}
-	c.raw.sql = text
-	return nil
-}
-
-const transactionByText = "beginning or ending a transaction by text, within one of BeginTx,"
-
-// endTextTx lets a COMMIT or ROLLBACK end the state of a transaction that is over.
-func (c *conn) endTextTx(inside int32, text string, aborted error) error {
-	verb := txVerbOf(text)
-	if verb != txCommit && verb != txRollback || c.enter() != nil {
-		return aborted
-	}
-	c.textTx, c.aborted = false, nil
-	c.leave()
-	if verb == txCommit {
-		return aborted
-	}
-	return c.beginAs(inside, text) // SQLite says that there is no transaction
-}
-
-// admit enters c for a call that needs the lease.
-func (c *conn) admit() error { return c.admitAs(connBusy) }
-
-func (c *conn) admitAs(inside int32) error {
-	if err := c.enterAs(inside); err != nil {
-		return err
-	}
-	err := c.scope.checkRead()
-	if err == nil {
-		err = c.aborted
-	}
-	if err == nil && c.raw.keysOff != c.scope.keysOff.Load() {
-		err = c.followKeys()
-	}
-	if err != nil {
-		c.leaveAs(inside)
-	}
-	return err
 }
 
 // settle turns what SQLite said into what the caller hears.
@@ -186,11 +85,6 @@ func (c *conn) settle(err error) error {
 	}
 	return err
 }
-
-// condemned reports that the call inside may have been interrupted by whoever takes the
-// connection back. What interrupts can make the driver forget the statement's error, so
-// a success is not believed.
-func (c *conn) condemned() bool { return c.state.Load() == connCondemned }
 
 // noticeTextTx follows a transaction that began by text. If it ended with a call that
 // was not to end it, what follows would run outside of it.
@@ -275,7 +169,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	}
 	stop := c.heed(ctx)
 	inner, err := c.raw.inner.QueryContext(ctx, query, args)
-	return c.addRows(&rows{c: c, claimed: claimed}, inner, err, c.unheed(ctx, stop, err))
+	return c.addRows(&rows{c: c, inside: connBusy, claimed: claimed}, inner, err, c.unheed(ctx, stop, err))
 }
 
 // addRows settles the first step, which the driver has taken already: failed is what
@@ -382,47 +276,4 @@ func (c *conn) tidy() {
 	if c.raw.event {
 		_ = c.settle(nil) // counts what a result set committed as it closed
 	}
-}
-
-// Close implements driver.Conn. It gives the connection back.
-func (c *conn) Close() error {
-	if c.state.CompareAndSwap(connIdle, connGone) {
-		return c.dispose()
-	}
-	c.condemnInside()
-	return nil
-}
-
-// condemn is Close for somebody who is not the pool: it reports false if a call is
-// inside, or is just disposing of c.
-func (c *conn) condemn() bool {
-	if c.state.CompareAndSwap(connIdle, connGone) {
-		_ = c.dispose()
-		return true
-	}
-	c.condemnInside()
-	return false
-}
-
-func (c *conn) condemnInside() {
-	_ = c.state.CompareAndSwap(connBusy, connCondemned) || c.state.CompareAndSwap(connStepping, connCondemned)
-}
-
-// dispose ends everything that is open and gives raw back to the database.
-func (c *conn) dispose() error {
-	c.stop.Lock()
-	c.stop.disposed = true
-	c.raw.spoiled = c.raw.spoiled || c.stop.interrupted
-	c.stop.Unlock()
-	c.stop.pending.Wait()
-	c.tidy()
-	for c.stmts != nil {
-		_ = c.stmts.close()
-	}
-	c.raw.rollback()
-	c.yieldWriter()
-	err := c.scope.db.put(c.raw)
-	c.scope.returned(c)
-	close(c.gone)
-	return err
 }

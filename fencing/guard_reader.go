@@ -12,33 +12,42 @@ import (
 // do so as well, but once, as the file's comment on cancellation says, and at the
 // price of two locks for each row; so the driver gets a context without an end.
 //
-// Only while the connection is stepping, and conn.reading names the result set, may it be
-// interrupted: whatever else the connection does is not its business. A step that may
-// have been interrupted returns only when whoever interrupts is done, and its outcome is
-// not believed.
+// An interrupt hits whatever the connection does, and as long as any result set is open on
+// it, what it does later too. So only a step of this reader may be interrupted, and its
+// caller must hear of it. Both follow from an order:
+//
+//   - a step sets the state of the connection to the reader's number, runs, sets another
+//     state, and only then reads ended;
+//   - whoever interrupts sets ended, and only then reads the state, once.
+//
+// If that reading shows the number, the step is not over, so it will find ended set:
+// it waits until the interrupt has come and gone, and its outcome is not believed. If a
+// step does not find ended set, then whoever interrupts finds another state, or a later step
+// of the same reader.
 type reader struct {
 	c       *conn
+	number  int64
 	fire    func() // interruptSteps
 	ctx     context.Context
 	halt    func() bool
 	over    chan struct{} // closed by end
-	ended   atomic.Bool   // ctx has ended; set before the first interrupt
+	ended   atomic.Bool   // ctx has ended
 	pending sync.WaitGroup
 }
 
 // newReader returns the rows of a query that is about to begin.
 func (c *conn) newReader(ctx context.Context) *rows {
-	r := &rows{c: c}
 	if ctx.Done() == nil {
-		return r
+		return &rows{c: c, inside: connBusy}
 	}
-	if r.reader = c.spare.Swap(nil); r.reader == nil {
-		r.reader = &reader{c: c, over: make(chan struct{})}
-		r.reader.fire = r.reader.interruptSteps
+	d := c.spare.Swap(nil)
+	if d == nil {
+		d = &reader{c: c, number: connStepping - 1 + c.readers.Add(1), over: make(chan struct{})}
+		d.fire = d.interruptSteps
 	}
-	r.reader.ctx = ctx
-	r.reader.halt = context.AfterFunc(ctx, r.reader.fire)
-	return r
+	d.ctx = ctx
+	d.halt = context.AfterFunc(ctx, d.fire)
+	return &rows{c: c, reader: d, inside: d.number}
 }
 
 // beginRead enters c for a query that does not look like a write.
@@ -47,7 +56,7 @@ func (c *conn) beginRead(ctx context.Context, text string, args []driver.NamedVa
 		return nil, err
 	}
 	r := c.newReader(ctx)
-	if err := c.beginAs(r.announce(), text); err != nil {
+	if err := c.beginAs(r.inside, text); err != nil {
 		r.endReader()
 		return nil, err
 	}
@@ -56,10 +65,8 @@ func (c *conn) beginRead(ctx context.Context, text string, args []driver.NamedVa
 
 // endRead leaves c; failed is what the driver said to the query.
 func (c *conn) endRead(r *rows, inner driver.Rows, failed error) (driver.Rows, error) {
-	inside := r.inside()
 	out, err := c.addRows(r, inner, failed, r.stepped(failed))
-	c.leaveAs(inside)
-	r.calm()
+	c.leave()
 	return out, err
 }
 
@@ -71,35 +78,35 @@ func (r *rows) stepContext(ctx context.Context) context.Context {
 	return context.Background()
 }
 
-// inside is the state that c has during a step of r.
-func (r *rows) inside() int32 {
-	if r.reader == nil {
-		return connBusy
-	}
-	return connStepping
-}
-
-// announce must come before c is entered for a step of r; it returns the state to enter.
-func (r *rows) announce() int32 {
-	// The pointer outlives the step: storing it costs as much as entering.
-	if r.reader != nil && r.c.reading.Load() != r.reader {
-		r.c.reading.Store(r.reader)
-	}
-	return r.inside()
-}
-
-// stepped must come between a step and what is made of its outcome.
+// stepped must come between a step and what is made of its outcome. Its call is still
+// inside, but not to be interrupted any more.
 func (r *rows) stepped(err error) error {
-	if !r.hasEnded() {
+	if r.reader == nil {
 		return err
 	}
-	r.c.reading.Store(nil)
+	r.c.state.CompareAndSwap(r.inside, connBusy) // unless it is condemned
+	if !r.reader.ended.Load() {
+		return err
+	}
 	r.reader.awaitInterrupter()
 	return r.reader.ctx.Err()
 }
 
-// calm must come after c was left. It waits until nothing can interrupt what follows: the
-// context may have ended since the step.
+// disown is for a call that has left with its step and then found that the context had
+// ended. It enters again because nothing of r is its own outside.
+func (r *rows) disown() error {
+	r.reader.awaitInterrupter()
+	if err := r.c.enter(); err != nil {
+		return err
+	}
+	defer r.c.leave()
+	if r.inner == nil {
+		return errRowsClosed
+	}
+	return r.reader.ctx.Err()
+}
+
+// calm is for a call that has left without a step.
 func (r *rows) calm() {
 	if r.hasEnded() {
 		r.reader.awaitInterrupter()
@@ -129,7 +136,7 @@ func (r *rows) endReader() {
 // awaitInterrupter returns when whoever may have seen a step of d is done with it.
 func (d *reader) awaitInterrupter() {
 	d.c.stop.Lock()
-	d.c.stop.Unlock() //lint:ignore SA2001 the interrupter is inside, or will see that there is no step
+	d.c.stop.Unlock() //lint:ignore SA2001 whoever interrupts is inside, or will see that there is no step
 	d.pending.Wait()
 }
 
@@ -144,12 +151,16 @@ func (d *reader) interruptSteps() {
 			return
 		case <-timer.C:
 		}
-		d.c.stop.Lock()
-		// The state is read first: a step of d that begins between the two is d's.
-		if d.c.state.Load() == connStepping && d.c.reading.Load() == d && !d.c.stop.disposed {
-			d.c.raw.stop(&d.pending)
-		}
-		d.c.stop.Unlock()
+		d.interruptStep()
 		timer.Reset(interruptEvery)
+	}
+}
+
+// interruptStep interrupts the step of d that is running, if any. The context has ended.
+func (d *reader) interruptStep() {
+	d.c.stop.Lock()
+	defer d.c.stop.Unlock()
+	if d.c.state.Load() == d.number && !d.c.stop.disposed {
+		d.c.raw.stop(&d.pending)
 	}
 }

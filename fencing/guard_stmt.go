@@ -88,7 +88,7 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 	}
 	stop := c.heed(ctx)
 	inner, err := s.inner.QueryContext(ctx, args)
-	return c.addRows(&rows{c: c, claimed: claimed}, inner, err, c.unheed(ctx, stop, err))
+	return c.addRows(&rows{c: c, inside: connBusy, claimed: claimed}, inner, err, c.unheed(ctx, stop, err))
 }
 
 var errStmtClosed = errors.New("fencing: the statement is closed")
@@ -129,6 +129,7 @@ type rows struct {
 	taken      bool // closed with its connection, before its holder did
 	prev, next *rows
 	reader     *reader // nil if no context can end it
+	inside     int64   // the state of c during a step: the reader's number, or busy
 }
 
 // Columns implements driver.Rows. Names are not data and need no lease.
@@ -145,34 +146,33 @@ func (r *rows) Columns() []string {
 // Next implements driver.Rows. The step it takes may commit, if the statement
 // writes.
 func (r *rows) Next(dest []driver.Value) error {
-	inside := r.announce()
-	err := r.step(inside, dest)
-	r.calm()
-	return err
-}
-
-func (r *rows) step(inside int32, dest []driver.Value) error {
-	c := r.c
+	c, inside, ended := r.c, r.inside, r.hasEnded()
+	if ended {
+		inside = connBusy // there will be no step to interrupt
+	}
 	if err := c.admitAs(inside); err != nil {
+		r.calm()
 		if r.wrote {
 			// Fenced would promise that the call changed nothing.
 			return &coord.OutcomeUnknownError{Cause: err}
 		}
 		return err
 	}
-	if r.inner == nil {
-		c.leaveAs(inside)
-		return errRowsClosed
-	}
 	var err error
-	if !r.hasEnded() {
+	switch {
+	case r.inner == nil:
+		err = errRowsClosed
+	case !ended:
 		err = r.inner.Next(dest)
+		if err == nil && !c.raw.event && c.state.CompareAndSwap(inside, connIdle) {
+			if r.hasEnded() {
+				return r.disown()
+			}
+			return nil // as nearly all rows do
+		}
 	}
-	err = r.stepped(err)
-	if err != nil || c.raw.event || c.condemned() {
-		err = c.settle(err)
-	}
-	c.leaveAs(inside)
+	err = c.settle(r.stepped(err))
+	c.leave()
 	return err
 }
 

@@ -7,24 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/leaseholddb/leasehold/fencing/sqliteuri"
 )
-
-func linesOfInode(locks string, inode uint64) string {
-	var mine []string
-	for line := range strings.Lines(locks) {
-		fields := strings.Fields(line)
-		if len(fields) > 5 && strings.HasSuffix(fields[5], fmt.Sprintf(":%d", inode)) {
-			mine = append(mine, strings.Join(fields[1:], " "))
-		}
-	}
-	return strings.Join(mine, "\n")
-}
 
 // openImage opens an image as a file that never changes.
 func openImage(t *testing.T, path string) *sql.DB {

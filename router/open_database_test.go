@@ -6,33 +6,40 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/router"
 )
 
-// locksOf returns the lines of /proc/locks about the file.
+// locksOf returns what the kernel says of the locks that this process holds on the file,
+// by its descriptors. The list of all processes' locks, /proc/locks, may be read with a
+// line missing while others lock and unlock.
 func locksOf(t *testing.T, path string) string {
 	t.Helper()
-	info, err := os.Stat(path)
+	descriptors, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := os.ReadFile("/proc/locks")
-	if err != nil {
-		t.Fatal(err)
-	}
-	inode := fmt.Sprintf(":%d", info.Sys().(*syscall.Stat_t).Ino)
-	var mine []string
-	for line := range strings.Lines(string(all)) {
-		if fields := strings.Fields(line); len(fields) > 5 && strings.HasSuffix(fields[5], inode) {
-			mine = append(mine, strings.Join(fields[1:], " "))
+	var locks []string
+	for _, d := range descriptors {
+		if target, err := os.Readlink("/proc/self/fd/" + d.Name()); err != nil || target != path {
+			continue
+		}
+		info, err := os.ReadFile("/proc/self/fdinfo/" + d.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(info)) {
+			if fields := strings.Fields(line); len(fields) > 2 && fields[0] == "lock:" {
+				locks = append(locks, strings.Join(fields[2:], " ")) // without its number
+			}
 		}
 	}
-	return strings.Join(mine, "\n")
+	slices.Sort(locks)
+	return strings.Join(locks, "\n")
 }
 
 // Trap 47: nothing that is done to an open tenant drops a lock of its file.
@@ -81,16 +88,7 @@ func TestLocksOfAnOpenTenantSurvive(t *testing.T) {
 			if err := do(); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			// While other processes lock and unlock, the kernel's list may be read with a line
-			// missing; a lock that was dropped is missing every time.
-			after := locksOf(t, path)
-			for range 20 {
-				if after == before {
-					break
-				}
-				after = locksOf(t, path)
-			}
-			if after != before {
+			if after := locksOf(t, path); after != before {
 				t.Errorf("%s: locks before:\n%s\nafter:\n%s", name, before, after)
 			}
 		}

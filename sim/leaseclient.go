@@ -26,7 +26,7 @@ type leaseClient struct {
 		stopped  bool
 		session  string // empty if there is none that is known to be alive
 		count    int    // of sessions and nonces
-		tenures  map[coord.Key]coord.Grant
+		tenures  map[coord.Key]tenure
 		next     *round
 		inFlight *round
 		loose    []loose // what the janitor has to finish
@@ -35,11 +35,18 @@ type leaseClient struct {
 	}
 }
 
+// A tenure is a grant and the nonce of its acquisition, which no other grant has: a store
+// that fell back counts epochs and revisions again.
+type tenure struct {
+	coord.Grant
+	nonce string
+}
+
 // A loose end is an acquisition that nobody waits for, or a release that was not confirmed.
 type loose struct {
-	key      coord.Key
-	nonce    string
-	revision coord.Revision
+	key     coord.Key
+	nonce   string // of the acquisition
+	granted bool   // and to be released
 }
 
 // A round is one keepalive on behalf of all who joined before it was sent.
@@ -52,7 +59,7 @@ type round struct {
 func newLeaseClient(p *process) *leaseClient {
 	c := &leaseClient{p: p, wake: make(chan struct{}, 1)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.mu.tenures = make(map[coord.Key]coord.Grant)
+	c.mu.tenures = make(map[coord.Key]tenure)
 	p.world.goroutines.Go(c.cleanUp)
 	return c
 }
@@ -188,7 +195,7 @@ func (c *leaseClient) cover(ctx context.Context, g coord.Grant, id, nonce string
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.mu.tenures[g.Key] = g
+	c.mu.tenures[g.Key] = tenure{g, nonce}
 	return g, nil
 }
 
@@ -221,7 +228,7 @@ func (c *leaseClient) Renew(ctx context.Context, t coord.Tenure, _ time.Duration
 	}
 	g.TTL = r.kept.ttl
 	c.p.world.truth.renewed(t)
-	return g, nil
+	return g.Grant, nil
 }
 
 // join returns a round whose keepalive has not been sent.
@@ -298,10 +305,10 @@ func (c *leaseClient) Release(ctx context.Context, t coord.Tenure) error {
 	current := false
 	err := c.call(ctx, "release", t.Key.String(), func() {
 		current = c.server().state.keys[t.Key].epoch == t.Epoch
-		c.server().remove(t.Key, g.Revision)
+		c.server().remove(t.Key, g.nonce)
 	})
 	if err != nil {
-		c.leave(loose{key: t.Key, revision: g.Revision})
+		c.leave(loose{key: t.Key, nonce: g.nonce, granted: true})
 		return unavailable("release", t.Key, err)
 	}
 	if !current {

@@ -12,7 +12,7 @@ import (
 
 // leave hands a loose end to the janitor.
 func (c *leaseClient) leave(l loose) {
-	if safeguards.Off(safeguards.NonceRecognition) && l.nonce != "" {
+	if safeguards.Off(safeguards.NonceRecognition) && !l.granted {
 		return
 	}
 	c.mu.Lock()
@@ -47,11 +47,11 @@ func (c *leaseClient) ends() []loose {
 
 func (c *leaseClient) tie(ctx context.Context, site string, l loose) error {
 	err := c.call(ctx, site, l.key.String()+l.nonce, func() {
-		if l.nonce != "" {
-			c.server().settle(l.nonce, l.key, true)
+		if l.granted {
+			c.server().remove(l.key, l.nonce)
 			return
 		}
-		c.server().remove(l.key, l.revision)
+		c.server().settle(l.nonce, l.key, true)
 	})
 	if err != nil {
 		return err

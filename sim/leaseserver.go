@@ -33,6 +33,7 @@ type leaseRecord struct {
 	nonce    string // of the acquisition
 	session  string // empty once the owner key is gone
 	floor    coord.Epoch
+	raised   coord.Epoch // by an operator, the last time
 }
 
 type session struct {
@@ -116,7 +117,7 @@ func (s *leaseServer) acquire(nonce string, key coord.Key, owner, id string, ttl
 		s.state.sessions[id] = session{ttl: ttl, until: s.w.now() + ttl}
 	}
 	s.state.revision++
-	r = leaseRecord{owner: owner, epoch: r.epoch + 1, revision: s.state.revision, nonce: nonce, session: id, floor: r.floor}
+	r = leaseRecord{owner: owner, epoch: r.epoch + 1, revision: s.state.revision, nonce: nonce, session: id, floor: r.floor, raised: r.raised}
 	s.state.keys[key] = r
 	s.changed()
 	s.w.truth.granted(key, owner, r.epoch)
@@ -126,7 +127,7 @@ func (s *leaseServer) acquire(nonce string, key coord.Key, owner, id string, ttl
 func (s *leaseServer) grantOf(key coord.Key, r leaseRecord) coord.Grant {
 	return coord.Grant{
 		Tenure:   coord.Tenure{Key: key, Owner: r.owner, Epoch: r.epoch},
-		Revision: r.revision, TTL: s.state.sessions[r.session].ttl, ForgottenAt: r.floor,
+		Revision: r.revision, TTL: s.state.sessions[r.session].ttl, ForgottenAt: r.floor, RaisedTo: r.raised,
 	}
 }
 
@@ -140,7 +141,7 @@ func (s *leaseServer) settle(nonce string, key coord.Key, drop bool) (a acquired
 		return acquired{void: true, revision: s.state.revision}
 	}
 	if drop || !s.held(r) {
-		s.remove(key, r.revision)
+		s.remove(key, nonce)
 		return acquired{void: true, revision: s.state.revision}
 	}
 	return acquired{grant: s.grantOf(key, r), revision: s.state.revision}
@@ -171,10 +172,10 @@ func (s *leaseServer) keepAlive(id string) kept {
 	return k
 }
 
-// remove ends the tenure that was granted at revision, if it stands.
-func (s *leaseServer) remove(key coord.Key, revision coord.Revision) {
+// remove ends the tenure that an acquisition was granted, if it stands.
+func (s *leaseServer) remove(key coord.Key, nonce string) {
 	r := s.state.keys[key]
-	if r.revision != revision || r.session == "" {
+	if r.nonce != nonce || r.session == "" {
 		return
 	}
 	if s.held(r) {
@@ -203,9 +204,7 @@ func (s *leaseServer) forget(t coord.Tenure) (floor coord.Epoch, ok bool) {
 // raise is what an operator does after a rollback.
 func (s *leaseServer) raise(key coord.Key, above coord.Epoch) {
 	r := s.state.keys[key]
-	if r.epoch < above {
-		r.epoch = above
-	}
+	r.epoch, r.raised = max(r.epoch, above), max(r.raised, above)
 	s.state.keys[key] = r
 	s.state.revision++
 	s.changed()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/etcdlease"
+	"github.com/leaseholddb/leasehold/etcdlease/embedetcd"
 	"github.com/leaseholddb/leasehold/fencing"
 )
 
@@ -63,7 +64,7 @@ func startCluster(t *testing.T) *cluster {
 	var members []memberConfig
 	var initial []string
 	for i := range 3 {
-		m := memberConfig{Name: fmt.Sprintf("m%d", i), Dir: t.TempDir(), Client: freeAddress(t), Peer: freeAddress(t)}
+		m := memberConfig{Name: fmt.Sprintf("m%d", i), Dir: t.TempDir(), Client: embedetcd.FreeAddrT(t), Peer: embedetcd.FreeAddrT(t)}
 		members = append(members, m)
 		initial = append(initial, m.Name+"=http://"+m.Peer)
 	}
@@ -133,7 +134,7 @@ func (c *cluster) leader() (endpoint string, id, other uint64) {
 
 func (c *cluster) leases(endpoints ...string) *etcdlease.Store {
 	c.t.Helper()
-	s, err := etcdlease.Open(c.t.Context(), etcdlease.Config{Endpoints: endpoints})
+	s, err := etcdlease.Open(c.t.Context(), etcdlease.Config{Endpoints: endpoints, Options: etcdlease.Options{RequestTimeout: 5 * time.Second}})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -168,12 +169,12 @@ func keepRenewing(ctx context.Context, l *fencing.Lease, every time.Duration) er
 func TestLeaderMoves(t *testing.T) {
 	c := startCluster(t)
 	store := c.leases(c.endpoints...)
-	const ttl = 10 * time.Second
+	const ttl = 20 * time.Second
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var holders sync.WaitGroup
 	forEach(t, numberedKeys(t, *clusterTenants), func(key coord.Key) error {
-		l, err := fencing.Acquire(ctx, store, key, "a", fencing.LeaseOptions{TTL: ttl, Margin: 2 * time.Second})
+		l, err := fencing.Acquire(ctx, store, key, "a", fencing.LeaseOptions{TTL: ttl, Margin: 4 * time.Second})
 		if err != nil {
 			return err
 		}
@@ -187,8 +188,11 @@ func TestLeaderMoves(t *testing.T) {
 		})
 		return nil
 	})
+	const enough = 3
 	moves := 0
-	for end := time.Now().Add(*clusterTime); time.Now().Before(end) && pause(ctx, 2*time.Second); {
+	began := time.Now()
+	for took := time.Since(began); took < *clusterTime || moves < enough && took < patience; took = time.Since(began) {
+		pause(ctx, 2*time.Second)
 		endpoint, _, other := c.leader()
 		leader, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}})
 		if err != nil {
@@ -203,7 +207,7 @@ func TestLeaderMoves(t *testing.T) {
 	}
 	cancel()
 	holders.Wait()
-	if moves < 3 {
+	if moves < enough {
 		t.Errorf("the leader moved only %d times: the test shows nothing", moves)
 	}
 	t.Logf("%d tenants, the leader moved %d times", *clusterTenants, moves)
@@ -221,8 +225,8 @@ func TestStoppedLeader(t *testing.T) {
 			others = append(others, e)
 		}
 	}
-	const ttl = 4 * time.Second
-	opts := fencing.LeaseOptions{TTL: ttl, Margin: time.Second}
+	const ttl = 8 * time.Second
+	opts := fencing.LeaseOptions{TTL: ttl, Margin: 2 * time.Second}
 	key := numberedKeys(t, 1)[0]
 	a, b := c.leases(endpoint), c.leases(others...)
 	old, err := fencing.Acquire(t.Context(), a, key, "a", opts)

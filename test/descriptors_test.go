@@ -54,7 +54,8 @@ func (r *replica) limitFiles(room int) (restore func()) {
 // before, and nobody restores an older copy because the newest could not be read.
 func TestDescriptorsRunOut(t *testing.T) {
 	f := newFleet(t)
-	a, b := f.start("a", "--lease-ttl", "2s"), f.start("b")
+	const ttl = 6 * time.Second
+	a, b := f.start("a", "--lease-ttl", ttl.String()), f.start("b", longLease...)
 	keys := numberedKeys(t, 4)
 	held, moved, fresh := keys[:2], keys[2], keys[3]
 	for i, key := range held {
@@ -91,7 +92,7 @@ func TestDescriptorsRunOut(t *testing.T) {
 	}
 
 	restore := a.limitFiles(0)
-	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second) // three times the TTL
+	ctx, cancel := context.WithTimeout(t.Context(), 2*ttl)
 	defer cancel()
 	for i := 0; pause(ctx, 50*time.Millisecond); i++ {
 		for _, key := range held {

@@ -17,7 +17,7 @@ import (
 // ended by a command at the price of an epoch.
 func TestEndLeaseCommand(t *testing.T) {
 	etcd := embedetcd.StartT(t)
-	store, err := etcdlease.Open(t.Context(), etcdlease.Config{Endpoints: etcd.Endpoints()})
+	store, err := etcdlease.Open(t.Context(), etcdlease.Config{Endpoints: etcd.Endpoints(), Options: etcdlease.Options{RequestTimeout: patience / 2}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func TestEndLeaseCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Acquire(t.Context(), key, "dead", time.Second); err != nil {
+	if _, err := store.Acquire(t.Context(), key, "dead", 5*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	client, err := clientv3.New(clientv3.Config{Endpoints: etcd.Endpoints()})

@@ -19,7 +19,7 @@ import (
 func TestLeaseThatEndsEarly(t *testing.T) {
 	const ttl = 3 * time.Minute // a renewal each minute
 	etcd := embedetcd.StartT(t)
-	leases, err := etcdlease.Open(t.Context(), etcdlease.Config{Endpoints: etcd.Endpoints()})
+	leases, err := etcdlease.Open(t.Context(), etcdlease.Config{Endpoints: etcd.Endpoints(), Options: etcdlease.Options{RequestTimeout: patience / 2}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestLeaseThatEndsEarly(t *testing.T) {
 				t.Error("the gate is open")
 			}
 			return
-		case <-time.After(time.Second):
+		case <-time.After(3 * time.Second):
 			if err := h.Abandon(t.Context()); err != nil && h.Err() == nil {
 				t.Fatal(err)
 			}

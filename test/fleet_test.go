@@ -19,7 +19,7 @@ import (
 // also after every append was repeated.
 func TestFlightsThroughTwoReplicas(t *testing.T) {
 	f := newFleet(t)
-	a, b := f.start("a"), f.start("b")
+	a, b := f.start("a", longLease...), f.start("b", longLease...)
 	groups := byTenant(loadFlights(t))
 	appendFlights(t, groups, a, b)
 	appendFlights(t, groups, b, a) // as clients do whose replies were lost
@@ -45,7 +45,7 @@ func TestFlightsThroughTwoReplicas(t *testing.T) {
 // came in: none is refused.
 func TestFirstContact(t *testing.T) {
 	f := newFleet(t)
-	a, b := f.start("a"), f.start("b")
+	a, b := f.start("a", longLease...), f.start("b", longLease...)
 	for _, key := range numberedKeys(t, 5) {
 		var clients sync.WaitGroup
 		for i := range 20 {
@@ -119,8 +119,7 @@ func (w *watcher) of(key coord.Key) []replicaEvent {
 // RO-8, RO-16: every tenant moves from A to B while clients append to it.
 func TestHandoffUnderAppends(t *testing.T) {
 	f := newFleet(t)
-	long := []string{"--lease-ttl", "60s", "--lease-margin", "5s"} // no lease may run out on a busy machine
-	a, b := f.start("a", long...), f.start("b", long...)
+	a, b := f.start("a", longLease...), f.start("b", longLease...)
 	ctx, cancel := context.WithCancel(t.Context())
 	w := watch(ctx, a)
 	defer func() { cancel(); <-w.done }()

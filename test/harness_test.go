@@ -75,7 +75,10 @@ func buildAndRun(m *testing.M) (int, error) {
 
 // patience bounds waits for things that are sure to happen on a healthy machine,
 // however slow; it decides about no guarantee.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
+
+// longLease is for tests in which no lease may run out, on a busy machine neither.
+var longLease = []string{"--lease-ttl", "2m", "--lease-margin", "5s"}
 
 // A fleet is one etcd, one directory of copies, and the replicas on them.
 type fleet struct {

@@ -16,7 +16,7 @@ import (
 // their leases have ended and lose nothing that a committed copy has; what they lose was
 // acknowledged no longer before than copies are apart. Nobody else's tenants notice.
 func TestKilledUnderLoad(t *testing.T) {
-	const ttl, snapshotEvery = 8 * time.Second, 2 * time.Second
+	const ttl, snapshotEvery = 12 * time.Second, 2 * time.Second
 	args := []string{"--lease-ttl", ttl.String(), "--snapshot-every", snapshotEvery.String()}
 	f := newFleet(t)
 	c := newCrew(f.start("k0", args...), f.start("k1", args...), f.start("k2", args...))

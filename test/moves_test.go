@@ -23,7 +23,7 @@ import (
 func TestMovesToAndFro(t *testing.T) {
 	const moves = 15
 	f := newFleet(t)
-	c := newCrew(f.start("a"), f.start("b"), f.start("c"))
+	c := newCrew(f.start("a", longLease...), f.start("b", longLease...), f.start("c", longLease...))
 	keys := numberedKeys(t, 3)
 	clerks := hireClerks(len(keys), c, keys)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -102,7 +102,7 @@ func (r *replica) receive(ctx context.Context, key coord.Key) <-chan string {
 // others, once it has had it long enough.
 func TestTenantIsAskedFor(t *testing.T) {
 	f := newFleet(t)
-	a, b := f.start("a", "--min-tenure", "2s"), f.start("b")
+	a, b := f.start("a", append([]string{"--min-tenure", "2s"}, longLease...)...), f.start("b", longLease...)
 	key := numberedKeys(t, 1)[0]
 	c := newCrew(a, b)
 	clerks := hireClerks(1, c, []coord.Key{key})
@@ -134,7 +134,7 @@ func TestTenantIsAskedFor(t *testing.T) {
 // RO-18: the request of a replica that dies vanishes with it.
 func TestRequestOfADeadReplicaVanishes(t *testing.T) {
 	f := newFleet(t)
-	a, b := f.start("a", "--min-tenure=-1s"), f.start("b")
+	a, b := f.start("a", append([]string{"--min-tenure=-1s"}, longLease...)...), f.start("b", longLease...)
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: f.etcd.Endpoints()})
 	if err != nil {
 		t.Fatal(err)

@@ -127,7 +127,7 @@ func (e *revenant) stop() {
 // served; afterwards every acknowledged and copied write is, and no epoch comes twice.
 func TestOperationsPage(t *testing.T) {
 	m := openManual(t)
-	etcd := &revenant{t: t, addr: freeAddress(t)}
+	etcd := &revenant{t: t, addr: embedetcd.FreeAddrT(t)}
 	data, backup := filepath.Join(t.TempDir(), "etcd"), filepath.Join(t.TempDir(), "backup")
 	etcd.start(data)
 	f := newFleetOn(t, etcd.server)

@@ -82,7 +82,7 @@ func TestTermWhileStarting(t *testing.T) {
 	if err := cmd.Wait(); err == nil {
 		t.Error("a start that was interrupted exited with 0")
 	}
-	if took := time.Since(signalled); took > 15*time.Second {
+	if took := time.Since(signalled); took > patience/2 {
 		t.Errorf("it took %v to stop", took)
 	}
 }
@@ -91,7 +91,7 @@ func TestTermWhileStarting(t *testing.T) {
 // another replica opens the tenant at once, with everything.
 func TestTermWhileRestoring(t *testing.T) {
 	f := newFleet(t)
-	args := []string{"--lease-ttl", "60s", "--lease-margin", "5s", "--snapshot-every", "0"}
+	args := append([]string{"--snapshot-every", "0"}, longLease...)
 	a := f.start("a", args...)
 	key := numberedKeys(t, 1)[0]
 	a.must(201, "POST", tenantPath(key)+"/events", note("kept"))
@@ -120,7 +120,7 @@ func TestTermWhileRestoring(t *testing.T) {
 	if got := b.events(key); len(got) != 1 || got[0].IdemKey != "kept" {
 		t.Errorf("events %v", got)
 	}
-	if took := time.Since(exited); took > 30*time.Second {
+	if took := time.Since(exited); took > patience/2 {
 		t.Errorf("the next owner waited %v: the lease was not given back", took)
 	}
 }
@@ -129,7 +129,7 @@ func TestTermWhileRestoring(t *testing.T) {
 // neither a drain nor the end of the process.
 func TestTermWithAClientThatDoesNotRead(t *testing.T) {
 	f := newFleet(t)
-	a := f.start("a", "--snapshot-every", "0", "--drain-timeout", "20s")
+	a := f.start("a", "--snapshot-every", "0", "--drain-timeout", "10m")
 	key := numberedKeys(t, 1)[0]
 	a.must(200, "POST", tenantPath(key)+"/exec", map[string]any{"statements": []map[string]any{
 		{"sql": "CREATE TABLE big(x)"},
@@ -149,12 +149,8 @@ func TestTermWithAClientThatDoesNotRead(t *testing.T) {
 	if err != nil || !strings.Contains(line, fmt.Sprint(http.StatusOK)) {
 		t.Fatalf("%q, %v", line, err)
 	}
-	signalled := time.Now()
 	a.signal(syscall.SIGTERM)
-	if code := a.wait(patience); code != 0 {
+	if code := a.wait(patience); code != 0 { // or the reader who does not read holds the process
 		t.Errorf("exit code %d, want 0", code)
-	}
-	if took := time.Since(signalled); took > 15*time.Second {
-		t.Errorf("the reader who does not read held the process for %v", took)
 	}
 }

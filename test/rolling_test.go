@@ -147,7 +147,7 @@ func (f *fleet) restart(c *crew, n int, name string, args ...string) {
 // retry does not cure.
 func TestRollingRestart(t *testing.T) {
 	f := newFleet(t)
-	c := newCrew(f.start("r0"), f.start("r1"), f.start("r2"))
+	c := newCrew(f.start("r0", longLease...), f.start("r1", longLease...), f.start("r2", longLease...))
 	keys := numberedKeys(t, *rollingTenants)
 	clerks := hireClerks(20, c, keys)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -164,7 +164,7 @@ func TestRollingRestart(t *testing.T) {
 	began := time.Now()
 	for round := range *rollingRounds {
 		for n := range 3 {
-			f.restart(c, n, fmt.Sprintf("r%d-%d", n, round+1))
+			f.restart(c, n, fmt.Sprintf("r%d-%d", n, round+1), longLease...)
 			awaitProgress(t, clerks, 3)
 		}
 	}

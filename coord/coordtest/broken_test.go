@@ -423,7 +423,7 @@ func TestEachCheckCanFail(t *testing.T) {
 func TestGoodStorePasses(t *testing.T) {
 	t.Parallel()
 	store := memlease.New(coord.SystemClock())
-	for _, f := range coordtest.Run(t.Context(), coordtest.Subject{Store: store, Organization: "acme"}) {
+	for _, f := range coordtest.Run(t.Context(), coordtest.Subject{Store: store, Organization: "acme", TTL: 3 * time.Second}) {
 		t.Error(f)
 	}
 }

@@ -21,8 +21,8 @@ func checkRenew(ctx context.Context, s subject) error {
 	if err != nil {
 		return err
 	}
-	for range 2 {
-		if err := s.pass(ctx, s.TTL*3/5); err != nil {
+	for range 6 { // a TTL and a fifth
+		if err := s.pass(ctx, s.TTL/5); err != nil {
 			return err
 		}
 		r, err := s.Store.Renew(ctx, g.Tenure, s.TTL)
@@ -240,7 +240,7 @@ func checkAudit(ctx context.Context, s subject) error {
 		return nil
 	}
 	key := s.key(0)
-	g, err := s.borrow(ctx, key, "a", 1)
+	g, err := s.take(ctx, key, "a", 1)
 	if err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func checkAudit(ctx context.Context, s subject) error {
 	if refusedAcquire == nil || refusedRenewal == nil {
 		return nil // other checks tell
 	}
-	_, renewErr := s.Store.Renew(ctx, g.Tenure, s.TTL)
+	_, renewErr := s.Store.Renew(ctx, g.Tenure, s.long())
 	_, forgetErr := s.Store.MarkForgotten(ctx, g.Tenure)
 	if err := first(renewErr, forgetErr, s.Store.Release(ctx, g.Tenure)); err != nil {
 		return err

@@ -77,7 +77,7 @@ func checkRaceForExpiring(ctx context.Context, s subject) error {
 			})
 		})
 	}()
-	for range 3 {
+	for range 2 {
 		err = first(err, s.pass(ctx, s.TTL/5))
 	}
 	due.Store(true)

@@ -54,7 +54,7 @@ func checkWaitForRelease(ctx context.Context, s subject) error {
 		return err
 	}
 	done := waiting(ctx, w, tenure.Key)
-	if _, err := s.Store.Renew(ctx, tenure, s.TTL); err != nil {
+	if _, err := s.Store.Renew(ctx, tenure, s.long()); err != nil {
 		return fmt.Errorf("renew: %w", err)
 	}
 	for range 10 {

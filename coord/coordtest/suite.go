@@ -28,7 +28,7 @@ type Subject struct {
 	Organization string // empty means [DefaultOrganization]
 
 	// TTL of the leases in the checks; 0 means [DefaultTTL]. In real time the suite
-	// relies on less than a third of it passing unnoticed between two calls.
+	// relies on less than half of it passing unnoticed between two calls.
 	TTL time.Duration
 	// Advance lets d pass on the store's clock, or somewhat more, and returns when
 	// the store can tell. If it is nil the suite sleeps, and runs its checks at the

@@ -116,7 +116,7 @@ func TestTakenPort(t *testing.T) {
 func TestForeignDirectory(t *testing.T) {
 	someEtcd := filepath.Join(t.TempDir(), "etcd")
 	// With the same peer address a cluster that starts afresh has the same ids.
-	peer := freePort(t)
+	peer := embedetcd.FreeAddrT(t)
 	start(t, embedetcd.Config{Dir: someEtcd, PeerAddr: peer}).Close()
 
 	notOurs := t.TempDir()
@@ -238,14 +238,4 @@ func copyDir(t *testing.T, from string) string {
 		t.Fatal(err)
 	}
 	return to
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

@@ -2,10 +2,13 @@ package embedetcd
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
 	"time"
 )
 
-const testStartTimeout = 30 * time.Second
+const testStartTimeout = 2 * time.Minute
 
 // TB is the part of testing.TB that [StartT] needs.
 type TB interface {
@@ -33,4 +36,31 @@ func StartT(t TB) *Server {
 		}
 	})
 	return s
+}
+
+// Ports for what listens again at the same address, below those that the kernel gives to
+// whoever asks for any.
+const (
+	firstPort = 20_000
+	portCount = 10_000
+)
+
+// FreeAddrT returns an address on loopback that nothing listens on, and that no
+// connection or listener gets by chance before the test uses it, or while the test has
+// stopped what listens there.
+func FreeAddrT(t TB) string {
+	t.Helper()
+	for range portAttempts {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(portCount)))
+		if err != nil {
+			continue // somebody has it
+		}
+		addr := l.Addr().String()
+		if err := l.Close(); err != nil {
+			t.Fatalf("free %s again: %v", addr, err)
+		}
+		return addr
+	}
+	t.Fatalf("%d ports from %d on are taken", portAttempts, firstPort)
+	return ""
 }
