@@ -217,9 +217,9 @@ type OutcomeUnknownError struct {
 	Cause error // why the gate refused, usually a *FencedError
 }
 
-// Error says that the write may or may not last, and why.
+// Error says that what was written may or may not last, and why.
 func (e *OutcomeUnknownError) Error() string {
-	return fmt.Sprintf("%s: the write was applied but cannot be acknowledged: %v", CodeOutcomeUnknown, e.Cause)
+	return fmt.Sprintf("%s: what was written, if anything, cannot be acknowledged: %v", CodeOutcomeUnknown, e.Cause)
 }
 
 // ErrorCode returns [CodeOutcomeUnknown].

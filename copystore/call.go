@@ -45,7 +45,11 @@ func (e *localError) Unwrap() error { return e.err }
 // call runs one store call within limit and translates its error. The sentinels,
 // untrusted objects and failures of local files pass through as they are.
 func (c *Copies) call(ctx context.Context, key coord.Key, op string, limit time.Duration, f func(ctx context.Context, progress func()) error) error {
-	err := bounded(ctx, c.clock, limit, f)
+	err := bounded(ctx, c.clock, limit, func(ctx context.Context, progress func()) error {
+		ctx, progress, returned := c.follow(ctx, progress)
+		defer returned()
+		return f(ctx, progress)
+	})
 	if err == nil || errors.Is(err, ErrExists) || errors.Is(err, ErrNotExist) || errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}

@@ -3,6 +3,7 @@ package copystore
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/leaseholddb/leasehold/coord"
@@ -52,6 +53,9 @@ type Copies struct {
 	clock        coord.Clock
 	callTimeout  time.Duration
 	stallTimeout time.Duration
+
+	moved   atomic.Uint64 // steps of calls, and returns
+	overdue atomic.Int64  // calls under way whose context has ended
 }
 
 // New returns the Copies of store. Bad options are refused with

@@ -10,9 +10,10 @@ import (
 	"github.com/leaseholddb/leasehold/coord"
 )
 
-// identityName is the one object that belongs to the store and not to a tenant: no
-// organization id has a dot.
-const identityName = "store-id.json"
+// IdentityName is the one object that belongs to the store and not to a tenant: no
+// organization id has a dot. Whoever has to know whether a place is a store at all looks
+// for it.
+const IdentityName = "store-id.json"
 
 // A storeIdentity says which store this is, wherever it is reached or moved to.
 type storeIdentity struct {
@@ -32,14 +33,21 @@ func (c *Copies) Identity(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	err = c.createDocument(ctx, coord.Key{}, identityName, body)
+	err = c.createDocument(ctx, coord.Key{}, IdentityName, body)
 	if err == nil {
 		return mine.ID, nil
 	}
 	if !errors.Is(err, ErrExists) {
 		return "", err
 	}
-	if body, err = c.readDocument(ctx, coord.Key{}, identityName); err != nil {
+	return c.KnownIdentity(ctx)
+}
+
+// KnownIdentity is Identity for callers that must not make a store of what is none: it
+// fails with [ErrNotExist] if nobody has asked for the store's id yet.
+func (c *Copies) KnownIdentity(ctx context.Context) (string, error) {
+	body, err := c.readDocument(ctx, coord.Key{}, IdentityName)
+	if err != nil {
 		return "", err
 	}
 	return parseIdentity(body)
@@ -54,7 +62,7 @@ func parseIdentity(body []byte) (string, error) {
 	if err != nil {
 		return "", &coord.Error{
 			Code: coord.CodeCopyConflict, Op: "identify the copy store",
-			Detail: fmt.Sprintf("%s: %v", identityName, err),
+			Detail: fmt.Sprintf("%s: %v", IdentityName, err),
 			Hint:   "restore the object, or remove it together with the lease store's record of it, if the copies are the right ones",
 		}
 	}

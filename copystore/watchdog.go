@@ -74,3 +74,27 @@ func watch(ctx context.Context, clock coord.Clock, limit time.Duration, steps *a
 		before = now
 	}
 }
+
+// follow counts the steps of a call, and the call while it is overdue.
+func (c *Copies) follow(ctx context.Context, progress func()) (_ context.Context, step, returned func()) {
+	step = func() {
+		c.moved.Add(1)
+		progress()
+	}
+	stop := context.AfterFunc(ctx, func() { c.overdue.Add(1) })
+	return context.WithValue(ctx, progressKey{}, step), step, func() {
+		if !stop() {
+			c.overdue.Add(-1)
+		}
+		c.moved.Add(1)
+	}
+}
+
+// Activity returns a number that changes whenever some call to the store gets on or
+// returns, and how many calls have not returned although their context has ended, by its
+// owner or for want of progress. A store that heeds contexts has such calls for moments
+// only; one on a file system that hangs may have them for ever, and whoever waits for one
+// cannot be stopped.
+func (c *Copies) Activity() (moved uint64, overdue int) {
+	return c.moved.Load(), int(max(0, c.overdue.Load()))
+}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -51,7 +50,19 @@ func (e *CloseError) Unwrap() []error {
 // started. Where a fence has passed it waits for a renewal that resumes the tenure,
 // for up to one TTL. What cannot be handed off is abandoned at the end, so that no lease
 // outlives the router; a [*CloseError] names those tenants. When ctx ends, what
-// is still draining is abandoned at once. Further calls wait for the first and return its result.
+// is still draining is abandoned at once, and final copies that are being made are waited for
+// as long as they get on.
+//
+// A copy store that hangs, and does not even return when its context has ended, as a
+// directory on a file system whose server is gone, cannot be waited for: ten seconds and
+// one StoreTimeout after ctx has ended and the call's own time was over, the
+// tenants that are left are named in the CloseError, with
+// [coord.CodeCopyStoreUnavailable], their tenures end and their leases are given back. The
+// goroutines that wait for such calls, with the files that they hold, remain until the calls
+// return; so does the lease of an opening that hangs, which the router goes on renewing. End the
+// process.
+//
+// Further calls wait for the first and return its result.
 func (r *Router) Close(ctx context.Context) error {
 	if r.closing.CompareAndSwap(false, true) {
 		r.closeErr = r.close(ctx)
@@ -68,32 +79,17 @@ func (r *Router) close(ctx context.Context) error {
 	r.mu.Unlock()
 	r.stopOpening()
 
-	failures := make([]error, len(tenants))
-	lanes := make(chan struct{}, r.opts.CloseConcurrency)
-	var all sync.WaitGroup
-	for i, t := range tenants {
-		lanes <- struct{}{}
-		all.Go(func() {
-			defer func() { <-lanes }()
-			failures[i] = r.closeTenant(ctx, t)
-		})
+	c, done := newClosing(r, tenants), make(chan struct{})
+	go func() {
+		defer close(done)
+		c.run(ctx)
+	}()
+	if !c.await(ctx, done) {
+		c.leave(ctx)
 	}
-	all.Wait()
-	r.openings.Wait()
-	r.background.Wait()
 	r.events.close()
 	r.awaitObserver()
-
-	closeErr := &CloseError{}
-	for i, err := range failures {
-		if err != nil {
-			closeErr.Tenants = append(closeErr.Tenants, TenantError{Key: tenants[i].key, Err: err})
-		}
-	}
-	if len(closeErr.Tenants) > 0 {
-		return closeErr
-	}
-	return nil
+	return c.result()
 }
 
 // closeTenant returns nil if every acknowledged write of the tenant is in a

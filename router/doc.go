@@ -54,8 +54,10 @@
 // for everything else that it needs from time to time, a short one for the sweep after an
 // opening, for a drill and for an idle handoff, one that renews the leases of all tenants
 // together if the store can, so that the loop of each has nothing to do while all is well,
-// one that hears of requests of other replicas, one for each such request for a tenant held
-// here, one that hears of leases that have ended, and one that delivers events.
-// database/sql has one for the long-lived handle. [Router.Close] ends and joins all of them. Locks are taken in the order Router, Handle; none is held across
+// a short one for each such renewal, one that hears of requests of other replicas, one for
+// each such request for a tenant held here, one that hears of leases that have ended, and
+// one that delivers events. database/sql has one for the long-lived handle. [Router.Close]
+// ends and joins all of them, except for what waits for a copy store that does not return
+// from a call. Locks are taken in the order Router, Handle; none is held across
 // I/O.
 package router

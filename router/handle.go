@@ -79,6 +79,13 @@ func (h *Handle) State() State {
 	return h.mu.state
 }
 
+// Idle reports whether the tenant serves and has no connection to its ledger at this
+// moment, because nobody has used it lately; see [Options.IdleClose].
+func (h *Handle) Idle() bool {
+	stats, err := h.Stats()
+	return err == nil && stats.Connections == 0 && h.State() == StateServing
+}
+
 // Done is closed when the tenure is over and nothing of it is left on this
 // replica.
 func (h *Handle) Done() <-chan struct{} { return h.gone }

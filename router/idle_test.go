@@ -62,13 +62,13 @@ func TestIdleTenantHoldsOnlyItsLease(t *testing.T) {
 		}
 		defer stmt.Close()
 		root := a.TenantRoot(h.Key())
-		if descriptors(t, root) == 0 {
+		if descriptors(t, root) == 0 || h.Idle() {
 			t.Fatal("an open ledger has no descriptor: the test sees nothing")
 		}
 		renewals := w.leases.count("renew")
 		time.Sleep(2 * idleClose)
 		synctest.Wait()
-		if n, open := connections(t, h), descriptors(t, root); n != 0 || open != 0 {
+		if n, open := connections(t, h), descriptors(t, root); n != 0 || open != 0 || !h.Idle() {
 			t.Errorf("idle, it has %d connections and %d descriptors", n, open)
 		}
 		if _, err := os.Stat(ledgerOf(a, h) + "-wal"); !os.IsNotExist(err) {

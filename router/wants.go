@@ -114,32 +114,46 @@ func (r *Router) unnote(key coord.Key) {
 // they happen to arrive. It fails with a [*coord.LeaseHeldError] once somebody else
 // has the tenant.
 func (r *Router) yield(ctx context.Context, key coord.Key) error {
-	store, ok := r.opts.Leases.(coord.WantStore)
-	if !ok || !r.isNoted(key) {
+	if !r.isNoted(key) {
 		return nil
+	}
+	record, asked := r.awaitTaken(ctx, key, func(w coord.Want) bool { return w.Asker != r.opts.ReplicaID })
+	if !asked {
+		r.unnote(key)
+	}
+	if record.Held && record.Owner != r.opts.ReplicaID {
+		return &coord.LeaseHeldError{Record: record}
+	}
+	return nil // an earlier tenure of ours may not be over yet
+}
+
+// AwaitSuccessor is for a request that found a tenant which nobody holds: if some replica
+// has asked for it, the tenant is on its way there. AwaitSuccessor waits for that, no longer
+// than a second, and reports whether somebody holds the tenant now.
+func (r *Router) AwaitSuccessor(ctx context.Context, key coord.Key) bool {
+	record, _ := r.awaitTaken(ctx, key, func(coord.Want) bool { return true })
+	return record.Held
+}
+
+// awaitTaken waits for a moment while nobody holds the tenant and a replica that counts has
+// asked for it. It returns the last record that it saw, and false if there was no such
+// replica. What goes wrong ends the wait: an acquisition will say what it is.
+func (r *Router) awaitTaken(ctx context.Context, key coord.Key, counts func(coord.Want) bool) (record coord.Record, asked bool) {
+	store, ok := r.opts.Leases.(coord.WantStore)
+	if !ok {
+		return record, false
 	}
 	ctx, cancel := coord.WithTimeout(ctx, r.opts.Clock, yieldFor)
 	defer cancel()
 	for pause := minYieldPause; ; pause = min(2*pause, maxYieldPause) {
 		wants, err := store.Wants(ctx, key)
 		if err != nil {
-			return nil // the acquisition will say what is wrong, if anything
+			return record, true
 		}
-		if !slices.ContainsFunc(wants, func(w coord.Want) bool { return w.Asker != r.opts.ReplicaID }) {
-			r.unnote(key)
-			return nil
-		}
-		record, _, err := r.opts.Leases.Read(ctx, key)
-		switch {
-		case err != nil:
-			return nil
-		case record.Held && record.Owner != r.opts.ReplicaID:
-			return &coord.LeaseHeldError{Record: record}
-		case record.Held:
-			return nil // an earlier tenure of ours is not over yet
-		}
-		if !r.pause(ctx, pause) {
-			return nil
+		asked = slices.ContainsFunc(wants, counts)
+		record, _, err = r.opts.Leases.Read(ctx, key) // afterwards: who has the tenant asks no more
+		if err != nil || record.Held || !asked || !r.pause(ctx, pause) {
+			return record, asked || err != nil
 		}
 	}
 }

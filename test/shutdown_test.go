@@ -136,8 +136,11 @@ func TestSecondSignalExitsAtOnce(t *testing.T) {
 	a.signal(syscall.SIGTERM)
 	a.eventually(patience, "GET", "/readyz", nil, func(got reply) bool { return got.status == 503 })
 	a.signal(syscall.SIGTERM)
-	if code := a.wait(patience); code == 0 {
-		t.Error("a shutdown that was cut short exited with 0")
+	if code := a.wait(patience); code != 130 {
+		t.Errorf("a shutdown that was cut short exited with %d, want 130", code)
+	}
+	if !strings.Contains(a.out.String(), "a second signal: exiting at once") {
+		t.Error("the log does not say why it was cut short")
 	}
 	if err := <-busy; err == nil {
 		t.Error("the interrupted request was answered")

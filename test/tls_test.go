@@ -123,6 +123,9 @@ func TestGuardedFleet(t *testing.T) {
 		if !strings.Contains(string(metrics.body), "\nleasehold_tls_certificate_end_timestamp_seconds 1.") {
 			t.Error("no metric says when the certificate ends")
 		}
+		if !strings.Contains(string(metrics.body), "\nleasehold_access_files_stale 0\n") {
+			t.Error("no metric says that the files of tokens can be read")
+		}
 		about := r.must(200, "GET", "/v1/replica", nil, f.as("ops")...)
 		args := strings.Join(r.cmd.Args, " ")
 		for name, token := range f.tokens {

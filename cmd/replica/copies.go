@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -66,13 +65,8 @@ func (c *copiesCommand) run(cmd *cobra.Command, f func(ctx context.Context, copi
 		return err
 	}
 	place := cfg.copiesPlace()
-	if !isBucket(place) {
-		// Opening would make the directory.
-		if info, err := os.Stat(place); err != nil {
-			return fmt.Errorf("copies: %w", err)
-		} else if !info.IsDir() {
-			return fmt.Errorf("copies: %s is not a directory", place)
-		}
+	if err := requireDirectory(place); err != nil {
+		return err
 	}
 	store, closeStore, err := openCopyStore(cmd.Context(), place, zap.NewNop())
 	if err != nil {

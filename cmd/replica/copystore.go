@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -22,6 +24,31 @@ const (
 
 // isBucket reports whether --copies names a bucket rather than a directory.
 func isBucket(copies string) bool { return strings.Contains(copies, "://") }
+
+// requireDirectory fails if a directory is named that is not there. Opening would make it.
+func requireDirectory(place string) error {
+	if isBucket(place) {
+		return nil
+	}
+	if info, err := os.Stat(place); err != nil {
+		return fmt.Errorf("copies: %w", err)
+	} else if !info.IsDir() {
+		return fmt.Errorf("copies: %s is not a directory", place)
+	}
+	return nil
+}
+
+// requireStore fails if place is a directory that no replica has kept copies in, before
+// anything is made there.
+func requireStore(place string) error {
+	if err := requireDirectory(place); err != nil || isBucket(place) {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(place, copystore.IdentityName)); err != nil {
+		return fmt.Errorf("copies: %s is not the store of any replica: %w", place, err)
+	}
+	return nil
+}
 
 // openCopyStore opens the directory or bucket that --copies names.
 func openCopyStore(ctx context.Context, copies string, log *zap.Logger) (copystore.Store, func() error, error) {

@@ -15,11 +15,31 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
+
+	"go.uber.org/zap"
 )
 
 // exitInterrupted is the status after a second signal: nothing was handed off
 // that had not been already.
 const exitInterrupted = 130
+
+// lastWords bounds how long the last line may take to be written: whoever reads the log
+// may have stopped, and the process is to end.
+const lastWords = time.Second
+
+// sayLast writes why the process ends now.
+func sayLast(signal os.Signal) {
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		newLogger(os.Stderr).Warn("a second signal: exiting at once; what is not handed off yet loses what no copy holds", zap.Stringer("signal", signal))
+	}()
+	select {
+	case <-said:
+	case <-time.After(lastWords):
+	}
+}
 
 func main() {
 	ctx, stop := context.WithCancel(context.Background())
@@ -29,7 +49,7 @@ func main() {
 	go func() {
 		<-signals
 		stop()
-		<-signals
+		sayLast(<-signals)
 		os.Exit(exitInterrupted)
 	}()
 	if err := newCommand(os.Environ()).ExecuteContext(ctx); err != nil {

@@ -71,6 +71,9 @@ func raiseEpochs(ctx context.Context, cfg *config, args []string, above coord.Ep
 			return nil, err
 		}
 	}
+	if err := requireStore(cfg.copiesPlace()); err != nil {
+		return nil, err
+	}
 	objects, closeCopies, err := openCopyStore(ctx, cfg.copiesPlace(), zap.NewNop())
 	if err != nil {
 		return nil, err
@@ -80,12 +83,16 @@ func raiseEpochs(ctx context.Context, cfg *config, args []string, above coord.Ep
 	if err != nil {
 		return nil, err
 	}
+	id, err := copies.KnownIdentity(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("copies: %s is not the store of any replica: %w", cfg.copiesPlace(), err)
+	}
 	leases, err := reachLeases(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
 	defer leases.Close()
-	if err := bindCopies(ctx, leases, copies); err != nil {
+	if err := leases.BindCopies(ctx, id); err != nil {
 		return nil, err
 	}
 	var keys []coord.Key

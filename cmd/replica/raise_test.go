@@ -3,13 +3,17 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/copystore"
 	"github.com/leaseholddb/leasehold/copystore/dirstore"
+	"github.com/leaseholddb/leasehold/copystore/memstore"
 	"github.com/leaseholddb/leasehold/etcdlease"
 	"github.com/leaseholddb/leasehold/etcdlease/embedetcd"
 	"github.com/leaseholddb/leasehold/router"
@@ -26,6 +30,9 @@ func TestRaiseEpochCommand(t *testing.T) {
 	}
 	copies, err := copystore.New(objects, copystore.Options{})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := copies.Identity(t.Context()); err != nil { // as a replica's start does
 		t.Fatal(err)
 	}
 	key := testKey(t, "acme")
@@ -86,5 +93,47 @@ func TestRaiseEpochCommand(t *testing.T) {
 		if _, err := run(t, bad...); err == nil {
 			t.Errorf("%s: accepted", what)
 		}
+	}
+}
+
+// A mistyped place of copies is refused as it was found: it is not made, nor made a store
+// of, since a later look would find a store there.
+func TestOperatorCommandsMakeNoStore(t *testing.T) {
+	empty, notThere := t.TempDir(), filepath.Join(t.TempDir(), "copies")
+	server := embedetcd.StartT(t)
+	for _, place := range []string{empty, notThere} {
+		for _, args := range [][]string{
+			{"raise-epoch", "acme", "--etcd", server.Endpoints()[0], "--copies", place},
+			{"raise-epoch", "--confirm-cluster", "--etcd", server.Endpoints()[0], "--copies", place},
+		} {
+			if out, err := run(t, args...); err == nil || !strings.Contains(err.Error(), place) {
+				t.Errorf("%v: printed %s, %v", args, out, err)
+			}
+		}
+	}
+	for _, command := range []string{"list acme/t-00000000000000000000000000000001", "verify acme", "restore acme/t-00000000000000000000000000000001 --to x"} {
+		if out, err := run(t, append(strings.Fields("copies "+command), "--copies", notThere)...); err == nil {
+			t.Errorf("copies %s: printed %s", command, out)
+		}
+	}
+	if entries, err := os.ReadDir(empty); err != nil || len(entries) > 0 {
+		t.Errorf("the empty directory holds %v (%v)", entries, err)
+	}
+	if _, err := os.Stat(notThere); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the directory was made (%v)", err)
+	}
+	copies, err := copystore.New(memstore.New(), copystore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, err := copies.KnownIdentity(t.Context()); !errors.Is(err, copystore.ErrNotExist) {
+		t.Errorf("an empty store is known as %q, %v", id, err)
+	}
+	made, err := copies.Identity(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, err := copies.KnownIdentity(t.Context()); err != nil || id != made {
+		t.Errorf("the store %s is known as %q, %v", made, id, err)
 	}
 }

@@ -196,15 +196,11 @@ func (r *replica) bindCopies(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return bindCopies(ctx, r.leases, copies)
-}
-
-func bindCopies(ctx context.Context, leases *etcdlease.Store, copies *copystore.Copies) error {
 	id, err := copies.Identity(ctx)
 	if err != nil {
 		return err
 	}
-	return leases.BindCopies(ctx, id)
+	return r.leases.BindCopies(ctx, id)
 }
 
 // makeRouter makes router, API and what lies between them.
@@ -235,6 +231,7 @@ func (r *replica) makeRouter(context.Context) (err error) {
 		Peers:           r.peer,
 		PeerTLS:         r.guard.peerTLS(),
 		CertificateEnds: r.guard.certificateEnds(),
+		StaleFiles:      r.guard.stale.Load,
 		Probes:          r.probes(),
 		ProbeGrace:      r.cfg.LeaseTTL,
 		Logger:          r.log.Named("http"),

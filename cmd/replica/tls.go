@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -18,8 +19,12 @@ import (
 	"github.com/leaseholddb/leasehold/cmd/replica/internal/access"
 )
 
-// rereadEvery is how often certificate, key and tokens are read again.
-const rereadEvery = time.Second
+const (
+	// rereadEvery is how often certificate, key and tokens are read again.
+	rereadEvery = time.Second
+	// remindEvery is how often the log says again that one cannot be.
+	remindEvery = 5 * time.Minute
+)
 
 // A guard is what keeps strangers out. What is nil was not asked for.
 type guard struct {
@@ -28,6 +33,7 @@ type guard struct {
 	peerCAs   *x509.CertPool
 	tokens    *access.Live[*access.Tokens]
 	peerToken *access.Live[string]
+	stale     atomic.Int64 // how many of them could not be read again
 }
 
 // readGuard reads the files that say who may come in, now and from time to time.
@@ -165,11 +171,11 @@ func (g *guard) peerTLS() *tls.Config {
 }
 
 // watch reads the files again until ctx ends. What cannot be read leaves what was
-// read before in force, and is logged when it begins.
+// read before in force, and is logged when it begins and from time to time.
 func (g *guard) watch(ctx context.Context, log *zap.Logger) {
 	var files []*watched
 	add := func(what string, refresh func() (bool, error)) {
-		files = append(files, &watched{what: what, refresh: refresh})
+		files = append(files, &watched{what: what, refresh: refresh, stale: &g.stale})
 	}
 	if g.cert != nil {
 		add("certificate", g.cert.Refresh)
@@ -187,7 +193,7 @@ func (g *guard) watch(ctx context.Context, log *zap.Logger) {
 			return
 		}
 		for _, f := range files {
-			f.check(log)
+			f.check(log, time.Now())
 		}
 	}
 }
@@ -196,19 +202,26 @@ func (g *guard) watch(ctx context.Context, log *zap.Logger) {
 type watched struct {
 	what    string
 	refresh func() (bool, error)
-	wrong   string // what was logged last, while that goes on
+	stale   *atomic.Int64 // counts those that are wrong
+	wrong   string        // what was logged last, while that goes on
+	told    time.Time     // when
 }
 
-func (f *watched) check(log *zap.Logger) {
+func (f *watched) check(log *zap.Logger, now time.Time) {
 	changed, err := f.refresh()
+	if was, is := f.wrong != "", err != nil; is && !was {
+		f.stale.Add(1)
+	} else if was && !is {
+		f.stale.Add(-1)
+	}
 	switch {
 	case err == nil:
-		if changed {
+		if changed || f.wrong != "" {
 			log.Info("read again", zap.String("what", f.what))
 		}
 		f.wrong = ""
-	case err.Error() != f.wrong:
-		f.wrong = err.Error()
+	case err.Error() != f.wrong || now.Sub(f.told) >= remindEvery:
+		f.wrong, f.told = err.Error(), now
 		log.Warn("could not be read again; what was read before stays in force", zap.String("what", f.what), zap.Error(err))
 	}
 }

@@ -54,13 +54,14 @@ type tenureBody struct {
 	Epoch        coord.Epoch    `json:"epoch"`
 	Revision     coord.Revision `json:"revision"`
 	State        string         `json:"state"`
+	Idle         bool           `json:"idle"` // serves, but has no connection open since nobody uses it
 	RestoredFrom *copystore.Ref `json:"restored_from"`
 }
 
 func newTenureBody(h *router.Handle) tenureBody {
 	return tenureBody{
 		Organization: h.Key().Organization(), Tenant: h.Key().Tenant(),
-		Epoch: h.Epoch(), Revision: h.Revision(), State: h.State().String(), RestoredFrom: h.RestoredFrom(),
+		Epoch: h.Epoch(), Revision: h.Revision(), State: h.State().String(), Idle: h.Idle(), RestoredFrom: h.RestoredFrom(),
 	}
 }
 

@@ -137,7 +137,7 @@ func TestTenantLifecycle(t *testing.T) {
 	if b.must(200, "GET", tenant, "").into(t, &described); described.Owner != "a" || described.Here != nil {
 		t.Errorf("described by another: %+v", described)
 	}
-	if got := a.must(200, "GET", "/v1/tenants", ""); !strings.Contains(got.body, tenantID) {
+	if got := a.must(200, "GET", "/v1/tenants", ""); !strings.Contains(got.body, tenantID) || !strings.Contains(got.body, `"state":"serving","idle":false`) {
 		t.Errorf("tenants: %s", got)
 	}
 	if got := b.must(200, "POST", tenant+"/handoff", "{}"); !strings.Contains(got.body, `"flushed":true`) || got.header.Get(httpapi.HeaderReplica) != "a" {
@@ -148,6 +148,13 @@ func TestTenantLifecycle(t *testing.T) {
 	}
 	if got := b.must(200, "POST", tenant+"/open", ""); !strings.Contains(got.body, `"epoch":2`) || !strings.Contains(got.body, `"restored_from":{`) {
 		t.Errorf("open after the handoff: %s", got)
+	}
+	// Nobody has used the ledger since.
+	if got := b.must(200, "GET", "/v1/tenants", ""); !strings.Contains(got.body, `"state":"serving","idle":true`) {
+		t.Errorf("an idle tenant: %s", got)
+	}
+	if got := b.must(200, "GET", "/metrics", ""); !strings.Contains(got.body, "\nleasehold_tenants_idle 1\n") {
+		t.Error("no metric counts the idle tenant")
 	}
 	b.must(201, "POST", tenant+"/events", event("two"))
 	if got := b.must(200, "POST", tenant+"/abandon", ""); !strings.Contains(got.body, `"flushed":false`) {

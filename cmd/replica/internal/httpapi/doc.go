@@ -70,6 +70,10 @@
 // no longer than [Options.ParkTimeout], and never so long that the client's own time runs
 // out.
 //
+// Snapshot, handoff and abandon of a tenant that is being opened wait for it; of one that
+// nobody holds while a replica asks for it they wait up to a second for that replica to have
+// it, and go there. Only then is the answer [CodeTenantNotOpen].
+//
 // A handoff with {"to": …} goes to a replica of the registry. The owner sends it POST
 // receive, an endpoint for replicas: its answer comes in two lines, the first when the
 // newest copy has been fetched, the second when the tenant serves there.

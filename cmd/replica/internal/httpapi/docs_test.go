@@ -38,6 +38,7 @@ func families(t *testing.T) map[string]bool {
 		names[name[1]] = true
 	}
 	names["leasehold_ready"], names["leasehold_tls_certificate_end_timestamp_seconds"] = true, true
+	names["leasehold_access_files_stale"] = true
 	return names
 }
 
@@ -96,6 +97,20 @@ func TestOperationsPageIsComplete(t *testing.T) {
 	for _, name := range regexp.MustCompile("`(Leasehold[A-Z][A-Za-z]+)`").FindAllStringSubmatch(page, -1) {
 		if !alerts[name[1]] {
 			t.Errorf("the page speaks of the alert %s, which does not exist", name[1])
+		}
+	}
+}
+
+// Who reads the event stream finds the name of every event in the README.
+func TestReadmeNamesEveryEvent(t *testing.T) {
+	readme := read(t, "../../../../README.md")
+	names := regexp.MustCompile(`EventKind = "(\w+)"`).FindAllStringSubmatch(read(t, "../../../../router/events.go"), -1)
+	if len(names) < 10 {
+		t.Fatalf("found the events %v", names)
+	}
+	for _, name := range names {
+		if !strings.Contains(readme, "`"+name[1]+"`") {
+			t.Errorf("the event %s is not named", name[1])
 		}
 	}
 }

@@ -16,6 +16,18 @@ func (s *Server) Perform(ctx context.Context, key coord.Key, do func(context.Con
 	return err
 }
 
+// PerformRead runs do as the work of an endpoint that changes nothing, up to where it is
+// sent.
+func (s *Server) PerformRead(ctx context.Context, key coord.Key, do func(context.Context, *router.Handle) error) error {
+	answer, err := s.perform(ctx, visit{key: key, wants: openOrCreate, reads: true, do: func(ctx context.Context, h *router.Handle) (reply, error) {
+		return reply{}, do(ctx, h)
+	}})
+	if err == nil {
+		err = answer.confirm()
+	}
+	return err
+}
+
 // SetHeartbeat is for before the first stream.
 func (s *Server) SetHeartbeat(d time.Duration) { s.beat = d }
 

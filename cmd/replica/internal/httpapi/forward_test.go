@@ -241,6 +241,32 @@ func TestEndedTenureIsFoundAgain(t *testing.T) {
 	}
 }
 
+// A read has no unknown outcome: one whose tenure ends under it is done again, and one that
+// is too late to be sent is refused, not said to have written.
+func TestReadsHaveNoUnknownOutcome(t *testing.T) {
+	a := newFleet(t).node("a")
+	var epochs []coord.Epoch
+	err := a.api.PerformRead(t.Context(), mustKey(t), func(ctx context.Context, h *router.Handle) error {
+		epochs = append(epochs, h.Epoch())
+		return h.Run(ctx, func(ctx context.Context, _ *router.View) error {
+			if len(epochs) == 1 {
+				return h.Abandon(ctx)
+			}
+			return nil
+		})
+	})
+	if err != nil || !slices.Equal(epochs, []coord.Epoch{1, 2}) {
+		t.Errorf("read at epochs %v: %v", epochs, err)
+	}
+	err = a.api.PerformRead(t.Context(), mustKey(t), func(ctx context.Context, h *router.Handle) error {
+		err := h.Run(ctx, func(context.Context, *router.View) error { return nil })
+		return errors.Join(err, h.Abandon(ctx))
+	})
+	if !errors.Is(err, coord.CodeFenced) || errors.Is(err, coord.CodeOutcomeUnknown) || strings.Contains(err.Error(), "written") {
+		t.Errorf("a read that could not be confirmed: %v", err)
+	}
+}
+
 // RE-2: an earlier incarnation at the same address cannot be asked.
 func TestOwnerWasThisAddress(t *testing.T) {
 	f := newFleet(t)

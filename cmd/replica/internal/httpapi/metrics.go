@@ -189,18 +189,26 @@ func (m *metrics) watchCertificate(ends func() time.Time) {
 	}, func() float64 { return float64(ends().Unix()) }))
 }
 
+// watchFiles adds how many files cannot be read again.
+func (m *metrics) watchFiles(stale func() int64) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "leasehold", Name: "access_files_stale", Help: "Files of tokens, certificate and key that cannot be read again; what they said before is in force.",
+	}, func() float64 { return float64(stale()) }))
+}
+
 // A tenantGauge counts a router's tenants by state, and says what their ledgers take
 // of the disk and how old the proofs of their copies are.
 type tenantGauge struct {
 	router *router.Router
 	desc, files, logs, largest, proofAge,
-	fence, uncopied, behind *prometheus.Desc
+	fence, uncopied, behind, idle *prometheus.Desc
 }
 
 func newTenantGauge(r *router.Router) *tenantGauge {
 	return &tenantGauge{
 		router:   r,
 		desc:     prometheus.NewDesc("leasehold_tenants", "Tenants held by this replica, by state.", []string{"state"}, nil),
+		idle:     prometheus.NewDesc("leasehold_tenants_idle", "Tenants held by this replica that serve, but have no connection open since nobody uses them.", nil, nil),
 		files:    prometheus.NewDesc("leasehold_ledger_bytes", "Size of the ledgers that are open here, without their write-ahead logs.", nil, nil),
 		logs:     prometheus.NewDesc("leasehold_wal_bytes", "Size of all write-ahead logs; grows while reads are left open beside writes.", nil, nil),
 		largest:  prometheus.NewDesc("leasehold_wal_largest_bytes", "Size of the largest write-ahead log.", nil, nil),
@@ -212,21 +220,24 @@ func newTenantGauge(r *router.Router) *tenantGauge {
 }
 
 func (g *tenantGauge) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.desc, g.files, g.logs, g.largest, g.proofAge, g.fence, g.uncopied, g.behind} {
+	for _, d := range []*prometheus.Desc{g.desc, g.files, g.logs, g.largest, g.proofAge, g.fence, g.uncopied, g.behind, g.idle} {
 		out <- d
 	}
 }
 
 func (g *tenantGauge) Collect(out chan<- prometheus.Metric) {
 	counts := map[router.State]int{router.StateServing: 0, router.StateDraining: 0, router.StateFlushing: 0, router.StateForgetting: 0}
-	var files, logs, largest, behind int64
+	var files, logs, largest, behind, idle int64
 	var oldest, uncopied time.Duration
 	fence := time.Duration(math.MaxInt64)
 	for _, h := range g.router.Handles() {
 		counts[h.State()]++
 		// A handle that is just being closed has no figures, which is as it should be.
-		stats, _ := h.Stats()
+		stats, err := h.Stats()
 		files, logs, largest = files+stats.FileBytes, logs+stats.WALBytes, max(largest, stats.WALBytes)
+		if err == nil && stats.Connections == 0 && h.State() == router.StateServing {
+			idle++ // as Handle.Idle has it
+		}
 		age, _ := h.Proved()
 		oldest = max(oldest, age)
 		fence = min(fence, max(0, h.Remaining()))
@@ -234,7 +245,7 @@ func (g *tenantGauge) Collect(out chan<- prometheus.Metric) {
 			behind, uncopied = behind+1, max(uncopied, age)
 		}
 	}
-	for desc, n := range map[*prometheus.Desc]int64{g.files: files, g.logs: logs, g.largest: largest, g.behind: behind} {
+	for desc, n := range map[*prometheus.Desc]int64{g.files: files, g.logs: logs, g.largest: largest, g.behind: behind, g.idle: idle} {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n))
 	}
 	if fence < math.MaxInt64 {

@@ -23,6 +23,7 @@ type visit struct {
 	key   coord.Key
 	wants presence
 	do    work
+	reads bool        // do changes nothing
 	epoch coord.Epoch // the least that the sender of a forwarded request will have; 0 for others
 }
 
@@ -94,9 +95,18 @@ func (s *Server) attempt(ctx context.Context, v visit) (*router.Handle, outcome,
 	answer, err := v.do(ctx, h)
 	done := outcome{reply: answer}
 	if h != nil && v.wants.parks() {
-		done.confirm = h.Confirm
+		done.confirm = func() error { return v.plain(h.Confirm()) }
 	}
-	return h, done, err
+	return h, done, v.plain(err)
+}
+
+// plain is err, or of work that changes nothing the reason why its outcome would be unknown
+// if it did: it was refused, and may be done again.
+func (v visit) plain(err error) error {
+	if unknown := (*coord.OutcomeUnknownError)(nil); v.reads && errors.As(err, &unknown) {
+		return unknown.Cause
+	}
+	return err
 }
 
 // acknowledge sends the reply, unless the process was stopped since the work was done

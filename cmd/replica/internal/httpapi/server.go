@@ -84,6 +84,9 @@ type Options struct {
 	// CertificateEnds returns when the certificate that clients are shown is no longer
 	// good; nil without TLS.
 	CertificateEnds func() time.Time
+	// StaleFiles returns how many files that say who may come in could not be read when
+	// that was last tried, so that what they said before is in force; nil if there are none.
+	StaleFiles func() int64
 
 	// Probes decide about readiness, once one has failed for all of ProbeGrace.
 	Probes     []Probe
@@ -173,6 +176,9 @@ func New(opts Options) (*Server, error) {
 	s.monitor.metrics.watch(s.router, s.ready)
 	if opts.CertificateEnds != nil {
 		s.monitor.metrics.watchCertificate(opts.CertificateEnds)
+	}
+	if opts.StaleFiles != nil {
+		s.monitor.metrics.watchFiles(opts.StaleFiles)
 	}
 	s.route()
 	return s, nil

@@ -94,7 +94,7 @@ func (s *Server) tenantHandler(op operation) http.Handler {
 		if r.Header.Get(HeaderForwarded) != "" && wants.opens() {
 			wants = heldHere
 		}
-		s.answer(ctx, w, r, op, visit{key: key, wants: wants, do: s.measured(op, do), epoch: epoch})
+		s.answer(ctx, w, r, op, visit{key: key, wants: wants, do: s.measured(op, do), reads: op.reads, epoch: epoch})
 	})
 }
 
@@ -143,7 +143,7 @@ func (s *Server) find(ctx context.Context, key coord.Key, wants presence) (*rout
 		return nil, err
 	case record.Held && record.Owner != s.replica:
 		return nil, &coord.LeaseHeldError{Record: record}
-	case wants == openOrCreate, wants == heldHere && record.Held:
+	case wants == openOrCreate, record.Held && wants != openExisting:
 		// Held here without a handle: the opening is under way, and is joined.
 		return s.router.Open(ctx, key)
 	case wants == openExisting:
@@ -152,6 +152,8 @@ func (s *Server) find(ctx context.Context, key coord.Key, wants presence) (*rout
 		return nil, &coord.Error{Code: coord.CodeHandleClosed, Key: key, Detail: "the tenant was given up here while the request was forwarded"}
 	case !known || record.Epoch <= record.ForgottenAt:
 		return nil, &coord.Error{Code: coord.CodeTenantUnknown, Key: key}
+	case s.router.AwaitSuccessor(ctx, key):
+		return s.find(ctx, key, wants) // it was between two owners
 	default:
 		return nil, &coord.Error{Code: CodeTenantNotOpen, Key: key, Detail: "no replica holds it, so there is nothing to give up and nothing that is not copied"}
 	}
