@@ -12,7 +12,7 @@ var writeWords = [...]string{"INSERT", "UPDATE", "DELETE", "REPLACE", "CREATE", 
 
 func looksLikeWrite(text string) bool {
 	word, _ := firstWord(text)
-	if len(word) < 4 || strings.EqualFold(word, "SELECT") {
+	if word == "SELECT" || len(word) < 4 {
 		return false // sooner
 	}
 	for _, w := range writeWords {
@@ -59,7 +59,9 @@ func txVerbOf(text string) txVerb {
 // and empty statements, and what follows them.
 func firstWord(text string) (word, rest string) {
 	for {
-		text = strings.TrimLeft(text, " \t\r\n\f;")
+		for text != "" && isGap(text[0]) {
+			text = text[1:]
+		}
 		var found bool
 		switch {
 		case strings.HasPrefix(text, "--"):
@@ -77,6 +79,10 @@ func firstWord(text string) (word, rest string) {
 			return "", ""
 		}
 	}
+}
+
+func isGap(c byte) bool {
+	return c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '\f' || c == ';'
 }
 
 func isLetter(c byte) bool { c |= 0x20; return 'a' <= c && c <= 'z' }
