@@ -61,8 +61,7 @@ type Database struct {
 	commits atomic.Uint64
 	opened  atomic.Int64 // connections to SQLite
 	held    sync.WaitGroup
-	file    identity    // what path named when the database was opened
-	inWAL   atomic.Bool // the journal mode has been looked at
+	file    identity // what path named when the database was opened
 	root    struct {
 		sync.Once
 		handle *sql.DB
@@ -107,7 +106,7 @@ func OpenDatabase(ctx context.Context, path string, gate Gate, opts *DatabaseOpt
 	d.writer = make(chan struct{}, 1)
 	d.done = make(chan struct{})
 	d.mu.scopes = make(map[*scope]struct{})
-	settings := fmt.Sprintf("_busy_timeout=%d&_journal_mode=WAL&_synchronous=FULL&_foreign_keys=1&_stmt_cache_size=%d",
+	settings := fmt.Sprintf("_busy_timeout=%d&_synchronous=FULL&_foreign_keys=1&_stmt_cache_size=%d",
 		d.opts.BusyTimeout.Milliseconds(), statementCache)
 	var err error
 	if d.opts.Create {
