@@ -33,7 +33,9 @@ import (
 //   - a [*coord.OutcomeUnknownError], from anything that can commit (Exec, Commit,
 //     QueryRow and Rows of a statement that writes): the write is in
 //     this file, but the lease could not be proved after it, so it must not be
-//     acknowledged;
+//     acknowledged; or the call's context had ended by then;
+//   - the error of the call's context, without that: the call had no effect, and the
+//     transaction that it would have written in is over;
 //   - [coord.CodeSQLRefused]: the statement would leave the file or change a
 //     setting that copies depend on;
 //   - [coord.CodeLedgerBusy]: the call waited in vain for its turn, and had no effect;

@@ -38,6 +38,7 @@ type rawConn struct {
 	keysSet  bool   // a consumer has compiled a statement here that sets them
 
 	proving atomic.Bool // a commit is at its last proof
+	veto    bool        // nothing may commit
 
 	// What SQLite's callbacks saw during the current call.
 	event      bool // one of them ran
@@ -106,7 +107,7 @@ func (r *rawConn) run(text string) error {
 // unless it returns 0.
 func (r *rawConn) onCommit() int {
 	r.event = true
-	if r.holder == nil {
+	if r.holder == nil || r.veto {
 		return 1
 	}
 	r.proving.Store(true)

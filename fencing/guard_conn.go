@@ -82,6 +82,8 @@ func (c *conn) settle(err error) error {
 		return full(err)
 	case isBusy(err):
 		return busy("for the lock of the file", err)
+	case proved > 0:
+		return unsure(err)
 	}
 	return err
 }
@@ -168,7 +170,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 		}
 	}
 	stop := c.heed(ctx)
-	inner, err := c.raw.inner.QueryContext(ctx, query, args)
+	inner, err := c.raw.inner.QueryContext(context.Background(), query, args)
 	return c.addRows(&rows{c: c, inside: connBusy, claimed: claimed}, inner, err, c.unheed(ctx, stop, err))
 }
 
@@ -181,19 +183,28 @@ func (c *conn) addRows(r *rows, inner driver.Rows, failed, err error) (driver.Ro
 	if err = c.settle(err); err != nil {
 		r.endReader()
 		if failed == nil {
-			inner.Close()
+			c.discard(inner)
 		}
 		if r.claimed {
 			c.yieldWriter()
 		}
 		return nil, err
 	}
-	r.inner, r.next = inner.(*sqlite3.SQLiteRows), c.rows
+	r.inner, r.text, r.next = inner.(*sqlite3.SQLiteRows), c.raw.sql, c.rows
 	if c.rows != nil {
 		c.rows.prev = r
 	}
 	c.rows = r
 	return r, nil
+}
+
+// discard closes a result set that its caller does not get. A statement that writes and is
+// at a row would commit as it closes.
+func (c *conn) discard(inner driver.Rows) {
+	c.raw.veto = true
+	_ = inner.Close()
+	c.raw.veto = false
+	_ = c.settle(nil)
 }
 
 // PrepareContext implements driver.ConnPrepareContext.
@@ -262,9 +273,9 @@ func (c *conn) IsValid() bool {
 }
 
 func (c *conn) tidy() {
-	for c.rows != nil {
-		c.rows.taken = true
-		_ = c.rows.close()
+	for r := c.rows; r != nil; r = c.rows {
+		r.taken = true
+		r.fate = c.settle(r.close())
 	}
 	if c.tx != nil {
 		c.tx.finish()

@@ -65,7 +65,11 @@ func (c *conn) beginRead(ctx context.Context, text string, args []driver.NamedVa
 
 // endRead leaves c; failed is what the driver said to the query.
 func (c *conn) endRead(r *rows, inner driver.Rows, failed error) (driver.Rows, error) {
-	out, err := c.addRows(r, inner, failed, r.stepped(failed))
+	err := r.stepped(failed)
+	if err != nil && failed == nil && mayWrite(c.raw.sql) {
+		c.abandonTx(err)
+	}
+	out, err := c.addRows(r, inner, failed, err)
 	c.leave()
 	return out, err
 }

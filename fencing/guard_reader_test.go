@@ -142,10 +142,8 @@ func TestReadThatIsOverInterruptsNothing(t *testing.T) {
 				defer other.Close()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				ended, looked := make(chan struct{}), false
-				d := &reader{c: c, number: connStepping - 1 + c.readers.Add(1), over: make(chan struct{})}
-				d.fire = func() { d.ended.Store(true); close(ended) }
-				c.spare.Store(d)
+				d, ended := nextReader(c)
+				looked := false
 				look := func() {
 					cancel()
 					<-ended
@@ -178,6 +176,16 @@ func TestReadThatIsOverInterruptsNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// nextReader is what the next query of c will use. It interrupts nothing by itself; ended is
+// closed when it has seen the end of its context.
+func nextReader(c *conn) (d *reader, ended chan struct{}) {
+	ended = make(chan struct{})
+	d = &reader{c: c, number: connStepping - 1 + c.readers.Add(1), over: make(chan struct{})}
+	d.fire = func() { d.ended.Store(true); close(ended) }
+	c.spare.Store(d)
+	return d, ended
 }
 
 // Trap 43: steps, ends of contexts and interrupts meet at every moment. A result set whose

@@ -88,6 +88,7 @@ func (c *conn) endTextTx(inside int64, text string, aborted error) error {
 		return aborted
 	}
 	c.textTx, c.aborted = false, nil
+	c.raw.rollback() // if it could not be when it was aborted
 	c.leave()
 	if verb == txCommit {
 		return aborted

@@ -87,7 +87,7 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 		}
 	}
 	stop := c.heed(ctx)
-	inner, err := s.inner.QueryContext(ctx, args)
+	inner, err := s.inner.QueryContext(context.Background(), args)
 	return c.addRows(&rows{c: c, inside: connBusy, claimed: claimed}, inner, err, c.unheed(ctx, stop, err))
 }
 
@@ -124,12 +124,14 @@ type rows struct {
 	c          *conn
 	inner      *sqlite3.SQLiteRows // nil once closed
 	columns    []string
-	claimed    bool // holds the database's writer for this
-	wrote      bool // an earlier statement of the same text has committed
-	taken      bool // closed with its connection, before its holder did
+	claimed    bool  // holds the database's writer for this
+	wrote      bool  // an earlier statement of the same text has committed
+	taken      bool  // closed with its connection, before its holder did
+	fate       error // what became of it then
 	prev, next *rows
 	reader     *reader // nil if no context can end it
 	inside     int64   // the state of c during a step: the reader's number, or busy
+	text       string
 }
 
 // Columns implements driver.Rows. Names are not data and need no lease.
@@ -173,28 +175,36 @@ func (r *rows) Next(dest []driver.Value) error {
 	}
 	err = c.settle(r.stepped(err))
 	c.leave()
+	if r.wrote {
+		return unsure(err)
+	}
 	return err
 }
 
 var errRowsClosed = errors.New("fencing: the result set is closed")
 
 // Close implements driver.Rows. It needs no lease; but a statement that writes and
-// was not read to its end commits here, and that does.
+// was not read to its end commits here, and that does. If it was closed with its
+// connection, its holder may still take it for committed.
 func (r *rows) Close() error {
 	c := r.c
 	if err := c.enter(); err != nil {
-		if !r.claimed || errors.Is(err, errInUse) {
-			return nil // closed with its connection
+		if errors.Is(err, errInUse) || !r.commits() {
+			return nil
 		}
 		<-c.gone
-		if r.taken {
-			return err // what it wrote was rolled back
-		}
-		return nil
+		return r.fate
 	}
 	defer c.leave()
+	if r.taken && r.commits() {
+		return r.fate
+	}
 	return c.settle(r.close())
 }
+
+// commits reports whether closing r may have been what commits it. Only what returns rows
+// that it writes is at a row with that still to come.
+func (r *rows) commits() bool { return r.claimed || mentionsReturning(r.text) }
 
 func (r *rows) close() error {
 	if r.inner == nil {

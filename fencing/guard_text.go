@@ -1,6 +1,9 @@
 package fencing
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // What a text says is only ever a hint: the authorizer, which SQLite asks about what
 // a statement does, is the guard. It is not asked again about a statement that is
@@ -22,6 +25,19 @@ func looksLikeWrite(text string) bool {
 	}
 	return false
 }
+
+// mayWrite reports whether a text that does not look like a write can be one.
+func mayWrite(text string) bool {
+	word, _ := firstWord(text)
+	if !strings.EqualFold(word, "WITH") {
+		return false
+	}
+	text = strings.ToUpper(text)
+	return slices.ContainsFunc(writeWords[:], func(w string) bool { return strings.Contains(text, w) })
+}
+
+// mentionsReturning reports whether text can be of a statement that returns what it writes.
+func mentionsReturning(text string) bool { return strings.Contains(strings.ToUpper(text), "RETURNING") }
 
 // A txVerb is what a text does to the transaction as a whole.
 type txVerb int
