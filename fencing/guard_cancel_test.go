@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"io"
 	"sync"
 	"testing"
 
@@ -68,7 +69,7 @@ var lateWrites = map[string]func(c *conn, ctx context.Context) error{
 	"Query": func(c *conn, ctx context.Context) error {
 		return queryOn(c, ctx, "INSERT INTO t SELECT hook() RETURNING v")
 	},
-	"Query that does not look like it": func(c *conn, ctx context.Context) error {
+	"Query of a WITH": func(c *conn, ctx context.Context) error {
 		return queryOn(c, ctx, "WITH x(v) AS (SELECT hook()) INSERT INTO t SELECT v FROM x RETURNING v")
 	},
 	"Stmt": func(c *conn, ctx context.Context) error {
@@ -184,10 +185,92 @@ func TestCancelledAfterTheCommitIsUnknown(t *testing.T) {
 		_, ended := nextReader(c)
 		inCommit := func() { cancel(); <-ended }
 		gate.check.Store(&inCommit)
-		err := queryOn(c, ctx, "WITH x(v) AS (VALUES (1)) INSERT INTO t SELECT v FROM x")
+		before := c.scope.db.Commits()
+		err := queryOn(c, ctx, "ANALYZE")
 		gate.check.Store(nil)
-		if n := countOn(t, c); n != 1 || !errors.Is(err, coord.CodeOutcomeUnknown) || !errors.Is(err, context.Canceled) {
-			t.Errorf("%d rows are there, and the call said %v", n, err)
+		if n := c.scope.db.Commits() - before; n != 1 || !errors.Is(err, coord.CodeOutcomeUnknown) || !errors.Is(err, context.Canceled) {
+			t.Errorf("%d commits, and the call said %v", n, err)
 		}
 	})
+}
+
+// A result set that writes is not committed by its closing if its context has ended: that is
+// what its holder hears, from database/sql too.
+func TestCancelledResultSetThatWritesIsNotCommitted(t *testing.T) {
+	const insert = "WITH x(v) AS (VALUES (1), (2)) INSERT INTO t SELECT v FROM x RETURNING v"
+	withHook(t, &hookedGate{}, func(c *conn, _ *func()) {
+		if err := execOn(c, t.Context(), "CREATE TABLE t(v)"); err != nil {
+			t.Error(err)
+		}
+		closeLate := func(steps int) error {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			rows, err := c.QueryContext(ctx, insert, nil)
+			if err != nil {
+				return err
+			}
+			for range steps {
+				if err := rows.Next(make([]driver.Value, 1)); err != nil && err != io.EOF {
+					t.Error(err)
+				}
+			}
+			cancel()
+			return rows.Close()
+		}
+		for steps := range 3 {
+			if err := closeLate(steps); !errors.Is(err, context.Canceled) || errors.Is(err, coord.CodeOutcomeUnknown) {
+				t.Errorf("after %d steps Close says %v", steps, err)
+			}
+		}
+		if n := countOn(t, c); n != 0 {
+			t.Errorf("%d rows", n)
+		}
+		if err := closeLate(3); err != nil { // which is past the end
+			t.Error(err)
+		}
+		if n := countOn(t, c); n != 2 {
+			t.Errorf("%d rows after a result set that was read to its end", n)
+		}
+
+		tx, err := c.BeginTx(t.Context(), driver.TxOptions{})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := closeLate(1); !errors.Is(err, context.Canceled) {
+			t.Errorf("in a transaction Close says %v", err)
+		}
+		if err := tx.Commit(); !errors.Is(err, ErrTxAborted) {
+			t.Errorf("Commit: %v", err)
+		}
+		if n := countOn(t, c); n != 2 {
+			t.Errorf("%d rows after the transaction", n)
+		}
+	})
+}
+
+func TestLooksLikeWrite(t *testing.T) {
+	for text, want := range map[string]bool{
+		"":                                     false,
+		"SELECT 1":                             false,
+		"select replace(x, 'a', ';')":          false,
+		"SELECT 1;":                            false,
+		"INSERT INTO t VALUES (1)":             true,
+		" /* a; */ -- b;\n update t SET v = 1": true,
+		"SELECT 1; DELETE FROM t":              true,
+		"SELECT '; DELETE'; SELECT [; DROP], \"; DROP\", `; DROP` -- ; DROP":                          false,
+		"WITH x AS (SELECT 1) SELECT replace(v, 'INSERT', 'x'), update_at FROM x":                     false,
+		"WITH x AS (SELECT (1)) VALUES (1)":                                                           false,
+		"with recursive x(v) as (values (1)), insert_x as (select ')') insert into t select v from x": true,
+		"WITH x AS (SELECT 1) REPLACE INTO t SELECT * FROM x":                                         true,
+		"WITH x AS (SELECT 1":                            false,
+		"WITH x AS (SELECT 1); INSERT INTO t VALUES (1)": true,
+		"WITH 'x":           false,
+		"SELECT 1; /* DROP": false,
+		"EXPLAIN INSERT":    false,
+	} {
+		if got := looksLikeWrite(text); got != want {
+			t.Errorf("%q looks like a write: %v", text, got)
+		}
+	}
 }

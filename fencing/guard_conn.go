@@ -171,7 +171,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	}
 	stop := c.heed(ctx)
 	inner, err := c.raw.inner.QueryContext(context.Background(), query, args)
-	return c.addRows(&rows{c: c, inside: connBusy, claimed: claimed}, inner, err, c.unheed(ctx, stop, err))
+	return c.addRows(&rows{c: c, inside: connBusy, ctx: ctx, claimed: claimed}, inner, err, c.unheed(ctx, stop, err))
 }
 
 // addRows settles the first step, which the driver has taken already: failed is what
@@ -190,7 +190,7 @@ func (c *conn) addRows(r *rows, inner driver.Rows, failed, err error) (driver.Ro
 		}
 		return nil, err
 	}
-	r.inner, r.text, r.next = inner.(*sqlite3.SQLiteRows), c.raw.sql, c.rows
+	r.inner, r.next = inner.(*sqlite3.SQLiteRows), c.rows
 	if c.rows != nil {
 		c.rows.prev = r
 	}

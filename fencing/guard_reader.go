@@ -65,11 +65,7 @@ func (c *conn) beginRead(ctx context.Context, text string, args []driver.NamedVa
 
 // endRead leaves c; failed is what the driver said to the query.
 func (c *conn) endRead(r *rows, inner driver.Rows, failed error) (driver.Rows, error) {
-	err := r.stepped(failed)
-	if err != nil && failed == nil && mayWrite(c.raw.sql) {
-		c.abandonTx(err)
-	}
-	out, err := c.addRows(r, inner, failed, err)
+	out, err := c.addRows(r, inner, failed, r.stepped(failed))
 	c.leave()
 	return out, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"io"
 	"reflect"
 
 	"github.com/mattn/go-sqlite3"
@@ -88,7 +89,7 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 	}
 	stop := c.heed(ctx)
 	inner, err := s.inner.QueryContext(context.Background(), args)
-	return c.addRows(&rows{c: c, inside: connBusy, claimed: claimed}, inner, err, c.unheed(ctx, stop, err))
+	return c.addRows(&rows{c: c, inside: connBusy, ctx: ctx, claimed: claimed}, inner, err, c.unheed(ctx, stop, err))
 }
 
 var errStmtClosed = errors.New("fencing: the statement is closed")
@@ -124,14 +125,20 @@ type rows struct {
 	c          *conn
 	inner      *sqlite3.SQLiteRows // nil once closed
 	columns    []string
-	claimed    bool  // holds the database's writer for this
-	wrote      bool  // an earlier statement of the same text has committed
-	taken      bool  // closed with its connection, before its holder did
-	fate       error // what became of it then
 	prev, next *rows
-	reader     *reader // nil if no context can end it
-	inside     int64   // the state of c during a step: the reader's number, or busy
-	text       string
+
+	// A statement that reads has these, and neither of what follows.
+	reader *reader // nil if no context can end it
+	inside int64   // the state of c during a step: the reader's number, or busy
+
+	// A statement that writes commits when its last step is taken or, before that, with
+	// its closing.
+	ctx     context.Context // of the call; nil if it only reads
+	claimed bool            // holds the database's writer for this
+	wrote   bool            // an earlier statement of the same text has committed
+	atEnd   bool            // its last step was taken
+	taken   bool            // closed with its connection, before its holder did
+	fate    error           // what became of it then
 }
 
 // Columns implements driver.Rows. Names are not data and need no lease.
@@ -174,6 +181,7 @@ func (r *rows) Next(dest []driver.Value) error {
 		}
 	}
 	err = c.settle(r.stepped(err))
+	r.atEnd = r.atEnd || err == io.EOF
 	c.leave()
 	if r.wrote {
 		return unsure(err)
@@ -189,22 +197,36 @@ var errRowsClosed = errors.New("fencing: the result set is closed")
 func (r *rows) Close() error {
 	c := r.c
 	if err := c.enter(); err != nil {
-		if errors.Is(err, errInUse) || !r.commits() {
+		if errors.Is(err, errInUse) || r.ctx == nil {
 			return nil
 		}
 		<-c.gone
 		return r.fate
 	}
 	defer c.leave()
-	if r.taken && r.commits() {
+	switch {
+	case r.taken:
 		return r.fate
+	case r.ctx != nil && r.inner != nil && !r.atEnd && r.ctx.Err() != nil:
+		return r.giveUp()
 	}
 	return c.settle(r.close())
 }
 
-// commits reports whether closing r may have been what commits it. Only what returns rows
-// that it writes is at a row with that still to come.
-func (r *rows) commits() bool { return r.claimed || mentionsReturning(r.text) }
+// giveUp closes a statement that writes without a commit. Its context has ended, which is
+// all that its holder hears from database/sql.
+func (r *rows) giveUp() error {
+	c, cause := r.c, r.ctx.Err()
+	c.raw.veto = true
+	_ = r.close()
+	c.raw.veto = false
+	c.abandonTx(cause)
+	err := c.settle(cause)
+	if r.wrote {
+		return unsure(err)
+	}
+	return err
+}
 
 func (r *rows) close() error {
 	if r.inner == nil {
