@@ -30,8 +30,8 @@ type conn struct {
 	rows    *rows // open, the first of a list
 	stmts   *stmt // open, the first of a list
 	cancel  cancellation
-	spare   atomic.Pointer[reader]
-	readers atomic.Int64 // that were made
+	spare   *reader
+	readers int64 // that were made
 
 	// stop keeps raw from being closed under an interrupt of whoever takes the
 	// connection back.
@@ -195,6 +195,7 @@ func (c *conn) addRows(r *rows, inner driver.Rows, failed, err error) (driver.Ro
 		c.rows.prev = r
 	}
 	c.rows = r
+	r.columns = inner.Columns()
 	return r, nil
 }
 

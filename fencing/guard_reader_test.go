@@ -182,9 +182,10 @@ func TestReadThatIsOverInterruptsNothing(t *testing.T) {
 // closed when it has seen the end of its context.
 func nextReader(c *conn) (d *reader, ended chan struct{}) {
 	ended = make(chan struct{})
-	d = &reader{c: c, number: connStepping - 1 + c.readers.Add(1), over: make(chan struct{})}
+	c.readers++
+	d = &reader{c: c, number: connStepping - 1 + c.readers, over: make(chan struct{})}
 	d.fire = func() { d.ended.Store(true); close(ended) }
-	c.spare.Store(d)
+	c.spare = d
 	return d, ended
 }
 

@@ -142,15 +142,7 @@ type rows struct {
 }
 
 // Columns implements driver.Rows. Names are not data and need no lease.
-func (r *rows) Columns() []string {
-	if r.columns == nil && r.c.enter() == nil {
-		if r.inner != nil {
-			r.columns = r.inner.Columns()
-		}
-		r.c.leave()
-	}
-	return r.columns
-}
+func (r *rows) Columns() []string { return r.columns }
 
 // Next implements driver.Rows. The step it takes may commit, if the statement
 // writes.
