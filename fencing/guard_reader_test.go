@@ -241,7 +241,7 @@ func readBesideAnother(c *conn, rows int) (hit bool, err error) {
 	defer canceller.Wait()
 	defer cancel()
 	canceller.Go(func() {
-		pause(ctx, time.Duration(rand.IntN(100))*time.Microsecond)
+		pause(ctx, time.Duration(rand.IntN(1<<rand.IntN(12)))*time.Microsecond)
 		cancel()
 	})
 	read, err := c.QueryContext(ctx, query, nil)
@@ -252,7 +252,7 @@ func readBesideAnother(c *conn, rows int) (hit bool, err error) {
 		return false, err
 	}
 	defer read.Close()
-	for range rows {
+	for range rand.IntN(rows) {
 		if err := read.Next(row); errors.Is(err, context.Canceled) {
 			return true, nil
 		} else if err != nil {

@@ -127,7 +127,7 @@ type rows struct {
 	columns    []string
 	prev, next *rows
 
-	// A statement that reads has these, and neither of what follows.
+	// These are of a statement that reads.
 	reader *reader // nil if no context can end it
 	inside int64   // the state of c during a step: the reader's number, or busy
 
