@@ -33,7 +33,9 @@ import (
 //   - a [*coord.OutcomeUnknownError], from anything that can commit (Exec, Commit,
 //     QueryRow and Rows of a statement that writes): the write is in
 //     this file, but the lease could not be proved after it, so it must not be
-//     acknowledged;
+//     acknowledged; or the call's context had ended by then;
+//   - the error of the call's context, without that: the call had no effect, and the
+//     transaction that it would have written in is over;
 //   - [coord.CodeSQLRefused]: the statement would leave the file or change a
 //     setting that copies depend on;
 //   - [coord.CodeLedgerBusy]: the call waited in vain for its turn, and had no effect;
@@ -61,8 +63,7 @@ type Database struct {
 	commits atomic.Uint64
 	opened  atomic.Int64 // connections to SQLite
 	held    sync.WaitGroup
-	file    identity    // what path named when the database was opened
-	inWAL   atomic.Bool // the journal mode has been looked at
+	file    identity // what path named when the database was opened
 	root    struct {
 		sync.Once
 		handle *sql.DB
@@ -107,7 +108,7 @@ func OpenDatabase(ctx context.Context, path string, gate Gate, opts *DatabaseOpt
 	d.writer = make(chan struct{}, 1)
 	d.done = make(chan struct{})
 	d.mu.scopes = make(map[*scope]struct{})
-	settings := fmt.Sprintf("_busy_timeout=%d&_journal_mode=WAL&_synchronous=FULL&_foreign_keys=1&_stmt_cache_size=%d",
+	settings := fmt.Sprintf("_busy_timeout=%d&_synchronous=FULL&_foreign_keys=1&_stmt_cache_size=%d",
 		d.opts.BusyTimeout.Milliseconds(), statementCache)
 	var err error
 	if d.opts.Create {

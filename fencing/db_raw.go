@@ -38,6 +38,7 @@ type rawConn struct {
 	keysSet  bool   // a consumer has compiled a statement here that sets them
 
 	proving atomic.Bool // a commit is at its last proof
+	veto    bool        // nothing may commit
 
 	// What SQLite's callbacks saw during the current call.
 	event      bool // one of them ran
@@ -57,21 +58,16 @@ func (d *Database) openRaw() (*rawConn, error) {
 	// an interrupt that was meant for another.
 	stmt, err := inner.Prepare("SELECT 1 WHERE 0")
 	if err != nil {
-		inner.Close()
-		return nil, fmt.Errorf("prepare a connection: %w", err)
+		return nil, errors.Join(fmt.Errorf("prepare a connection: %w", err), d.disconnect(inner))
 	}
 	r.interrupt = stmt.(driver.StmtExecContext)
 	if err := r.limitSize(); err != nil {
-		return nil, errors.Join(err, stmt.Close(), inner.Close())
-	}
-	if err := r.checkMode(); err != nil {
-		return nil, errors.Join(err, stmt.Close(), inner.Close())
+		return nil, errors.Join(err, stmt.Close(), d.disconnect(inner))
 	}
 	inner.RegisterCommitHook(r.onCommit)
 	inner.RegisterRollbackHook(r.onRollback)
 	inner.RegisterAuthorizer(r.authorize)
 	inner.SetLimit(sqlite3.SQLITE_LIMIT_LENGTH, d.opts.MaxValue)
-	d.opened.Add(1)
 	return r, nil
 }
 
@@ -92,38 +88,10 @@ func (r *rawConn) limitSize() error {
 	return r.run(fmt.Sprintf("PRAGMA max_page_count = %d", max(1, r.db.opts.MaxBytes/page)))
 }
 
-// checkMode finds out, with the first connection, whether the file system can do what WAL
-// mode needs.
-func (r *rawConn) checkMode() error {
-	if r.db.inWAL.Load() {
-		return nil
-	}
-	mode, err := queryText(r.inner, "PRAGMA journal_mode")
-	if err == nil && mode != "wal" {
-		err = fmt.Errorf("open database: journal mode is %q, not WAL", mode)
-	}
-	r.db.inWAL.Store(err == nil)
-	return err
-}
-
-// openSQLite opens one plain connection.
-func openSQLite(dsn string) (*sqlite3.SQLiteConn, error) {
-	c, err := (&sqlite3.SQLiteDriver{}).Open(dsn)
-	if err != nil {
-		return nil, fmt.Errorf("open database: %w", err)
-	}
-	return c.(*sqlite3.SQLiteConn), nil
-}
-
 func (r *rawConn) close() error {
 	// Otherwise SQLite keeps the files open until the statement is finalized.
 	r.interrupt.(driver.Stmt).Close()
-	err := r.inner.Close()
-	r.db.opened.Add(-1)
-	if err != nil {
-		return fmt.Errorf("close connection: %w", err)
-	}
-	return nil
+	return r.db.disconnect(r.inner)
 }
 
 // run executes SQL of our own. It neither waits for a context nor enters the cache of
@@ -139,7 +107,7 @@ func (r *rawConn) run(text string) error {
 // unless it returns 0.
 func (r *rawConn) onCommit() int {
 	r.event = true
-	if r.holder == nil {
+	if r.holder == nil || r.veto {
 		return 1
 	}
 	r.proving.Store(true)

@@ -11,10 +11,10 @@ import (
 
 // Rest lets a database go to rest: if nobody has used it since the call before, and
 // nobody holds a connection, a transaction or a result set, it closes its connections.
-// It reports whether none is left. Then the database takes no descriptor, and the
-// write-ahead log has been merged into the file; the next call opens the file again,
-// and everything that was made earlier works on, statements and settings included.
-// Neither needs the lease. Calls that go on at the same time are not disturbed.
+// It reports whether none is left, that of an [Database.Image] included. Then the database
+// takes no descriptor, and the write-ahead log has been merged into the file; the next call
+// opens the file again, and everything that was made earlier works on, statements and
+// settings included. Neither needs the lease. Calls that go on at the same time are not disturbed.
 //
 // It fails with [coord.CodeLedgerGone] if the file was deleted or replaced, whether or
 // not the database is at rest; the call that would have to open it again says the same.
@@ -44,21 +44,6 @@ func closeAll(conns []*rawConn) error {
 		errs = append(errs, r.close())
 	}
 	return errors.Join(errs...)
-}
-
-// connect opens one plain connection to the file.
-func (d *Database) connect() (*sqlite3.SQLiteConn, error) {
-	if err := d.present(); err != nil {
-		return nil, err
-	}
-	c, err := openSQLite(d.dsn)
-	if err == nil {
-		return c, nil
-	}
-	if gone := d.present(); gone != nil {
-		return nil, gone // between the look and the opening
-	}
-	return nil, exhausted(err)
 }
 
 // exhausted gives an error that comes of a want of file descriptors its code.

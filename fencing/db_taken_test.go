@@ -11,24 +11,45 @@ import (
 )
 
 // A statement that writes commits when its result set is closed. If its connection was
-// taken back before, what it wrote is gone, and closing says so.
+// taken back before, what it wrote is gone, and closing says so, however it was written.
 func TestCloseOfTakenRowsIsNoAcknowledgement(t *testing.T) {
+	for _, query := range []string{
+		insertRow + " RETURNING id",
+		"WITH x(v) AS (VALUES ('x')) INSERT INTO t(v) SELECT v FROM x RETURNING id",
+	} {
+		d := openGuarded(t, newTestGate(), nil)
+		mustExec(t, d.DB(), "CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT)")
+		scoped := d.Scoped(nil)
+		rows, err := scoped.Query(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !rows.Next() {
+			t.Fatal(rows.Err())
+		}
+		if err := scoped.Close(); err != nil {
+			t.Fatal(err)
+		}
+		wantCode(t, query, rows.Close(), coord.CodeHandleClosed)
+		if n := count(t, d.DB(), "t"); n != 0 {
+			t.Errorf("%s: %d rows", query, n)
+		}
+	}
+}
+
+// Cleanup needs no lease: a result set that only reads closes well after its handle.
+func TestCloseOfTakenRowsThatReadIsNoError(t *testing.T) {
 	d := openGuarded(t, newTestGate(), nil)
-	mustExec(t, d.DB(), "CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT)")
 	scoped := d.Scoped(nil)
-	rows, err := scoped.Query(insertRow + " RETURNING id")
+	rows, err := scoped.Query("SELECT 1 UNION SELECT 2")
 	if err != nil {
 		t.Fatal(err)
-	}
-	if !rows.Next() {
-		t.Fatal(rows.Err())
 	}
 	if err := scoped.Close(); err != nil {
 		t.Fatal(err)
 	}
-	wantCode(t, "Close", rows.Close(), coord.CodeHandleClosed)
-	if n := count(t, d.DB(), "t"); n != 0 {
-		t.Errorf("%d rows", n)
+	if err := rows.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -36,7 +36,7 @@ func (c *conn) heed(ctx context.Context) (stop func() bool) {
 
 // unheed is what a call says about its outcome once it has returned. A connection
 // that was interrupted may have forgotten the statement's error, so its result is
-// not believed: it was cancelled, or, if it committed, nobody knows what it did.
+// not believed: it was cancelled.
 func (c *conn) unheed(ctx context.Context, stop func() bool, err error) error {
 	if stop == nil || stop() {
 		return err
@@ -46,10 +46,34 @@ func (c *conn) unheed(ctx context.Context, stop func() bool, err error) error {
 	if !c.cancel.interrupted {
 		return err
 	}
-	if c.raw.proved > 0 {
-		return errors.Join(ctx.Err(), &coord.OutcomeUnknownError{Cause: ctx.Err()})
+	if err == nil {
+		c.abandonTx(ctx.Err())
 	}
 	return ctx.Err()
+}
+
+// abandonTx is for a statement that may have done its work although its caller is told
+// of an error: nobody may commit that. SQLite itself ends the transaction of a write that
+// it interrupts.
+func (c *conn) abandonTx(cause error) {
+	switch {
+	case c.tx != nil && !c.tx.readOnly:
+		c.aborted = txAborted(cause)
+	case c.tx == nil && c.raw.ownTx:
+		c.raw.rollback()
+	}
+}
+
+// unsure makes of err, after a commit, that nobody knows what the call did, if it ended
+// with its context.
+func unsure(err error) error {
+	if errors.Is(err, coord.CodeOutcomeUnknown) {
+		return err
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return errors.Join(err, &coord.OutcomeUnknownError{Cause: err})
+	}
+	return err
 }
 
 func (c *conn) interruptUntilOver() {

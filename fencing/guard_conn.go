@@ -30,8 +30,8 @@ type conn struct {
 	rows    *rows // open, the first of a list
 	stmts   *stmt // open, the first of a list
 	cancel  cancellation
-	spare   atomic.Pointer[reader]
-	readers atomic.Int64 // that were made
+	spare   *reader
+	readers int64 // that were made
 
 	// stop keeps raw from being closed under an interrupt of whoever takes the
 	// connection back.
@@ -82,6 +82,8 @@ func (c *conn) settle(err error) error {
 		return full(err)
 	case isBusy(err):
 		return busy("for the lock of the file", err)
+	case proved > 0:
+		return unsure(err)
 	}
 	return err
 }
@@ -168,8 +170,8 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 		}
 	}
 	stop := c.heed(ctx)
-	inner, err := c.raw.inner.QueryContext(ctx, query, args)
-	return c.addRows(&rows{c: c, inside: connBusy, claimed: claimed}, inner, err, c.unheed(ctx, stop, err))
+	inner, err := c.raw.inner.QueryContext(context.Background(), query, args)
+	return c.addRows(&rows{c: c, inside: connBusy, ctx: ctx, claimed: claimed}, inner, err, c.unheed(ctx, stop, err))
 }
 
 // addRows settles the first step, which the driver has taken already: failed is what
@@ -181,7 +183,7 @@ func (c *conn) addRows(r *rows, inner driver.Rows, failed, err error) (driver.Ro
 	if err = c.settle(err); err != nil {
 		r.endReader()
 		if failed == nil {
-			inner.Close()
+			c.discard(inner)
 		}
 		if r.claimed {
 			c.yieldWriter()
@@ -193,7 +195,17 @@ func (c *conn) addRows(r *rows, inner driver.Rows, failed, err error) (driver.Ro
 		c.rows.prev = r
 	}
 	c.rows = r
+	r.columns = inner.Columns()
 	return r, nil
+}
+
+// discard closes a result set that its caller does not get. A statement that writes and is
+// at a row would commit as it closes.
+func (c *conn) discard(inner driver.Rows) {
+	c.raw.veto = true
+	_ = inner.Close()
+	c.raw.veto = false
+	_ = c.settle(nil)
 }
 
 // PrepareContext implements driver.ConnPrepareContext.
@@ -262,9 +274,9 @@ func (c *conn) IsValid() bool {
 }
 
 func (c *conn) tidy() {
-	for c.rows != nil {
-		c.rows.taken = true
-		_ = c.rows.close()
+	for r := c.rows; r != nil; r = c.rows {
+		r.taken = true
+		r.fate = c.settle(r.close())
 	}
 	if c.tx != nil {
 		c.tx.finish()

@@ -35,32 +35,24 @@ type reader struct {
 	pending sync.WaitGroup
 }
 
-// newReader returns the rows of a query that is about to begin.
-func (c *conn) newReader(ctx context.Context) *rows {
-	if ctx.Done() == nil {
-		return &rows{c: c, inside: connBusy}
+// beginRead enters c for a query that does not look like a write.
+func (c *conn) beginRead(ctx context.Context, text string, args []driver.NamedValue) (*rows, error) {
+	if err := c.beginWith(text, args); err != nil {
+		return nil, err
 	}
-	d := c.spare.Swap(nil)
-	if d == nil {
-		d = &reader{c: c, number: connStepping - 1 + c.readers.Add(1), over: make(chan struct{})}
+	if ctx.Done() == nil {
+		return &rows{c: c, inside: connBusy}, nil
+	}
+	d := c.spare
+	if c.spare = nil; d == nil {
+		c.readers++
+		d = &reader{c: c, number: connStepping - 1 + c.readers, over: make(chan struct{})}
 		d.fire = d.interruptSteps
 	}
 	d.ctx = ctx
 	d.halt = context.AfterFunc(ctx, d.fire)
-	return &rows{c: c, reader: d, inside: d.number}
-}
-
-// beginRead enters c for a query that does not look like a write.
-func (c *conn) beginRead(ctx context.Context, text string, args []driver.NamedValue) (*rows, error) {
-	if err := checkSize(args); err != nil {
-		return nil, err
-	}
-	r := c.newReader(ctx)
-	if err := c.beginAs(r.inside, text); err != nil {
-		r.endReader()
-		return nil, err
-	}
-	return r, nil
+	c.state.CompareAndSwap(connBusy, d.number) // unless it is condemned
+	return &rows{c: c, reader: d, inside: d.number}, nil
 }
 
 // endRead leaves c; failed is what the driver said to the query.
@@ -126,7 +118,7 @@ func (r *rows) endReader() {
 	d.halt = nil
 	if halted {
 		d.ctx = nil
-		r.c.spare.Store(d)
+		r.c.spare = d
 		return
 	}
 	close(d.over)

@@ -142,10 +142,8 @@ func TestReadThatIsOverInterruptsNothing(t *testing.T) {
 				defer other.Close()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				ended, looked := make(chan struct{}), false
-				d := &reader{c: c, number: connStepping - 1 + c.readers.Add(1), over: make(chan struct{})}
-				d.fire = func() { d.ended.Store(true); close(ended) }
-				c.spare.Store(d)
+				d, ended := nextReader(c)
+				looked := false
 				look := func() {
 					cancel()
 					<-ended
@@ -178,6 +176,17 @@ func TestReadThatIsOverInterruptsNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// nextReader is what the next query of c will use. It interrupts nothing by itself; ended is
+// closed when it has seen the end of its context.
+func nextReader(c *conn) (d *reader, ended chan struct{}) {
+	ended = make(chan struct{})
+	c.readers++
+	d = &reader{c: c, number: connStepping - 1 + c.readers, over: make(chan struct{})}
+	d.fire = func() { d.ended.Store(true); close(ended) }
+	c.spare = d
+	return d, ended
 }
 
 // Trap 43: steps, ends of contexts and interrupts meet at every moment. A result set whose
@@ -232,7 +241,7 @@ func readBesideAnother(c *conn, rows int) (hit bool, err error) {
 	defer canceller.Wait()
 	defer cancel()
 	canceller.Go(func() {
-		pause(ctx, time.Duration(rand.IntN(100))*time.Microsecond)
+		pause(ctx, time.Duration(rand.IntN(1<<rand.IntN(12)))*time.Microsecond)
 		cancel()
 	})
 	read, err := c.QueryContext(ctx, query, nil)
@@ -243,7 +252,7 @@ func readBesideAnother(c *conn, rows int) (hit bool, err error) {
 		return false, err
 	}
 	defer read.Close()
-	for range rows {
+	for range rand.IntN(rows) {
 		if err := read.Next(row); errors.Is(err, context.Canceled) {
 			return true, nil
 		} else if err != nil {

@@ -10,7 +10,7 @@ import (
 // inside at that time is condemned, and the call disposes of it as it leaves.
 //
 //	idle ──enter──▶ busy or a step ──leave──▶ idle
-//	a step ──it is over, its call is not──▶ busy
+//	busy ──a call comes to its step──▶ a step ──it is over, its call is not──▶ busy
 //	busy or a step ──condemn──▶ condemned ──leave──▶ gone
 //	idle ──condemn, Close──▶ gone
 const (
@@ -58,21 +58,18 @@ func (c *conn) beginWith(text string, args []driver.NamedValue) error {
 	return c.begin(text)
 }
 
-// begin enters c for a call of SQL text that needs the lease.
-func (c *conn) begin(text string) error { return c.beginAs(connBusy, text) }
-
-// beginAs is begin into a given state. A transaction that BeginTx began is not for text
-// to end; one that text began, and SQLite ended, is over for its caller once that has
-// heard of it.
-func (c *conn) beginAs(inside int64, text string) error {
-	if err := c.admitAs(inside); err != nil {
+// begin enters c for a call of SQL text that needs the lease. A transaction that BeginTx
+// began is not for text to end; one that text began, and SQLite ended, is over for its
+// caller once that has heard of it.
+func (c *conn) begin(text string) error {
+	if err := c.admit(); err != nil {
 		if c.textTx && errors.Is(err, ErrTxAborted) {
-			return c.endTextTx(inside, text, err)
+			return c.endTextTx(text, err)
 		}
 		return err
 	}
 	if c.tx != nil && txVerbOf(text) != txNothing {
-		c.leaveAs(inside)
+		c.leave()
 		return refuse(transactionByText, nil)
 	}
 	c.raw.sql = text
@@ -82,17 +79,18 @@ func (c *conn) beginAs(inside int64, text string) error {
 const transactionByText = "beginning or ending a transaction by text, within one of BeginTx,"
 
 // endTextTx lets a COMMIT or ROLLBACK end the state of a transaction that is over.
-func (c *conn) endTextTx(inside int64, text string, aborted error) error {
+func (c *conn) endTextTx(text string, aborted error) error {
 	verb := txVerbOf(text)
 	if verb != txCommit && verb != txRollback || c.enter() != nil {
 		return aborted
 	}
 	c.textTx, c.aborted = false, nil
+	c.raw.rollback() // if it could not be when it was aborted
 	c.leave()
 	if verb == txCommit {
 		return aborted
 	}
-	return c.beginAs(inside, text) // SQLite says that there is no transaction
+	return c.begin(text) // SQLite says that there is no transaction
 }
 
 // admit enters c for a call that needs the lease.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"io"
 	"reflect"
 
 	"github.com/mattn/go-sqlite3"
@@ -87,8 +88,8 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 		}
 	}
 	stop := c.heed(ctx)
-	inner, err := s.inner.QueryContext(ctx, args)
-	return c.addRows(&rows{c: c, inside: connBusy, claimed: claimed}, inner, err, c.unheed(ctx, stop, err))
+	inner, err := s.inner.QueryContext(context.Background(), args)
+	return c.addRows(&rows{c: c, inside: connBusy, ctx: ctx, claimed: claimed}, inner, err, c.unheed(ctx, stop, err))
 }
 
 var errStmtClosed = errors.New("fencing: the statement is closed")
@@ -124,24 +125,24 @@ type rows struct {
 	c          *conn
 	inner      *sqlite3.SQLiteRows // nil once closed
 	columns    []string
-	claimed    bool // holds the database's writer for this
-	wrote      bool // an earlier statement of the same text has committed
-	taken      bool // closed with its connection, before its holder did
 	prev, next *rows
-	reader     *reader // nil if no context can end it
-	inside     int64   // the state of c during a step: the reader's number, or busy
+
+	// These are of a statement that reads.
+	reader *reader // nil if no context can end it
+	inside int64   // the state of c during a step: the reader's number, or busy
+
+	// A statement that writes commits when its last step is taken or, before that, with
+	// its closing.
+	ctx     context.Context // of the call; nil if it only reads
+	claimed bool            // holds the database's writer for this
+	wrote   bool            // an earlier statement of the same text has committed
+	atEnd   bool            // its last step was taken
+	taken   bool            // closed with its connection, before its holder did
+	fate    error           // what became of it then
 }
 
 // Columns implements driver.Rows. Names are not data and need no lease.
-func (r *rows) Columns() []string {
-	if r.columns == nil && r.c.enter() == nil {
-		if r.inner != nil {
-			r.columns = r.inner.Columns()
-		}
-		r.c.leave()
-	}
-	return r.columns
-}
+func (r *rows) Columns() []string { return r.columns }
 
 // Next implements driver.Rows. The step it takes may commit, if the statement
 // writes.
@@ -172,28 +173,51 @@ func (r *rows) Next(dest []driver.Value) error {
 		}
 	}
 	err = c.settle(r.stepped(err))
+	r.atEnd = r.atEnd || err == io.EOF
 	c.leave()
+	if r.wrote {
+		return unsure(err)
+	}
 	return err
 }
 
 var errRowsClosed = errors.New("fencing: the result set is closed")
 
 // Close implements driver.Rows. It needs no lease; but a statement that writes and
-// was not read to its end commits here, and that does.
+// was not read to its end commits here, and that does. If it was closed with its
+// connection, its holder may still take it for committed.
 func (r *rows) Close() error {
 	c := r.c
 	if err := c.enter(); err != nil {
-		if !r.claimed || errors.Is(err, errInUse) {
-			return nil // closed with its connection
+		if errors.Is(err, errInUse) || r.ctx == nil {
+			return nil
 		}
 		<-c.gone
-		if r.taken {
-			return err // what it wrote was rolled back
-		}
-		return nil
+		return r.fate
 	}
 	defer c.leave()
+	switch {
+	case r.taken:
+		return r.fate
+	case r.ctx != nil && r.inner != nil && !r.atEnd && r.ctx.Err() != nil:
+		return r.giveUp()
+	}
 	return c.settle(r.close())
+}
+
+// giveUp closes a statement that writes without a commit. Its context has ended, which is
+// all that its holder hears from database/sql.
+func (r *rows) giveUp() error {
+	c, cause := r.c, r.ctx.Err()
+	c.raw.veto = true
+	_ = r.close()
+	c.raw.veto = false
+	c.abandonTx(cause)
+	err := c.settle(cause)
+	if r.wrote {
+		return unsure(err)
+	}
+	return err
 }
 
 func (r *rows) close() error {

@@ -6,21 +6,95 @@ import "strings"
 // a statement does, is the guard. It is not asked again about a statement that is
 // compiled already, and it cannot say who should wait in line.
 
-// writeWords begin the statements that write. The list decides only who waits in
-// line; see claimWriter.
+// writeWords begin the statements that write, or follow the WITH that begins them.
 var writeWords = [...]string{"INSERT", "UPDATE", "DELETE", "REPLACE", "CREATE", "DROP", "ALTER"}
 
+// looksLikeWrite judges all statements of text. It decides who waits in line, see
+// claimWriter, and whose result sets have something to commit.
 func looksLikeWrite(text string) bool {
-	word, _ := firstWord(text)
-	if len(word) < 4 || strings.EqualFold(word, "SELECT") {
+	word, rest := firstWord(text)
+	if word == "SELECT" && strings.IndexByte(rest, ';') < 0 {
 		return false // sooner
 	}
+	for word != "" {
+		if strings.EqualFold(word, "WITH") {
+			word, rest = verbAfterWith(rest)
+		}
+		if isWriteWord(word) {
+			return true
+		}
+		rest = afterStatement(rest)
+		word, rest = firstWord(rest)
+	}
+	return false
+}
+
+func isWriteWord(word string) bool {
 	for _, w := range writeWords {
 		if strings.EqualFold(word, w) {
 			return true
 		}
 	}
 	return false
+}
+
+// verbAfterWith returns the verb that follows the common tables, which stand in
+// parentheses.
+func verbAfterWith(text string) (verb, rest string) {
+	for depth := 0; text != ""; {
+		var token string
+		before := text
+		token, text = nextToken(text)
+		switch {
+		case token == "(":
+			depth++
+		case token == ")":
+			depth--
+		case token == ";":
+			return "", before
+		case depth == 0 && (strings.EqualFold(token, "SELECT") || strings.EqualFold(token, "VALUES") || isWriteWord(token)):
+			return token, text
+		}
+	}
+	return "", ""
+}
+
+// afterStatement returns what follows the statement that text is the rest of.
+func afterStatement(text string) string {
+	for token := ""; text != "" && token != ";"; {
+		token, text = nextToken(text)
+	}
+	return text
+}
+
+// nextToken splits a word, a quoted thing, a comment or one other byte from text, which is
+// not empty. What is not closed goes to the end.
+func nextToken(text string) (token, rest string) {
+	end := ""
+	switch c := text[0]; {
+	case c == '\'', c == '"', c == '`':
+		end = text[:1]
+	case c == '[':
+		end = "]"
+	case strings.HasPrefix(text, "--"):
+		end = "\n"
+	case strings.HasPrefix(text, "/*"):
+		end = "*/"
+	case isLetter(c):
+		n := 1
+		for n < len(text) && (isLetter(text[n]) || '0' <= text[n] && text[n] <= '9' || text[n] == '_') {
+			n++
+		}
+		return text[:n], text[n:]
+	default:
+		return text[:1], text[1:]
+	}
+	begin := min(len(end), len(text)) // as long as what begins it, but for a line's end
+	if n := strings.Index(text[begin:], end); n >= 0 {
+		n += begin + len(end)
+		return text[:n], text[n:]
+	}
+	return text, ""
 }
 
 // A txVerb is what a text does to the transaction as a whole.
@@ -59,7 +133,9 @@ func txVerbOf(text string) txVerb {
 // and empty statements, and what follows them.
 func firstWord(text string) (word, rest string) {
 	for {
-		text = strings.TrimLeft(text, " \t\r\n\f;")
+		for text != "" && isGap(text[0]) {
+			text = text[1:]
+		}
 		var found bool
 		switch {
 		case strings.HasPrefix(text, "--"):
@@ -77,6 +153,10 @@ func firstWord(text string) (word, rest string) {
 			return "", ""
 		}
 	}
+}
+
+func isGap(c byte) bool {
+	return c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '\f' || c == ';'
 }
 
 func isLetter(c byte) bool { c |= 0x20; return 'a' <= c && c <= 'z' }

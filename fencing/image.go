@@ -61,7 +61,7 @@ func (d *Database) copyTo(ctx context.Context, destPath string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, src.Close()) }()
+	defer func() { err = errors.Join(err, d.disconnect(src)) }()
 	// A journal would only serve to undo a copy that is removed if it fails.
 	dsn, err := sqliteuri.File(destPath, "mode=rw&_journal_mode=OFF&_synchronous=OFF")
 	if err != nil {
