@@ -206,15 +206,15 @@ func (e *FencedError) ErrorCode() Code { return CodeFenced }
 func (e *FencedError) Is(target error) bool { return target == CodeFenced }
 
 // An OutcomeUnknownError says that a write was committed to the local ledger but
-// the lease could not be proved afterwards, so it must not be acknowledged. The
-// write stays if the same tenure resumes by a renewal, or if a copy took it while
-// the lease was still held; otherwise it is in no later ledger. Retry it under
-// the same idempotency key to find out.
+// the lease could not be proved afterwards, so it must not be acknowledged; or that the
+// context of the call had ended by then. The write stays if the same tenure goes on, be it
+// after a renewal, or if a copy took it while the lease was still held; otherwise it is in
+// no later ledger. Retry it under the same idempotency key to find out.
 //
 // It does not match [CodeFenced], whose promise is that nothing was committed;
 // the refusal of the gate is in Cause.
 type OutcomeUnknownError struct {
-	Cause error // why the gate refused, usually a *FencedError
+	Cause error // why the gate refused, usually a *FencedError; or the error of the context
 }
 
 // Error says that what was written may or may not last, and why.
