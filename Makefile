@@ -73,6 +73,11 @@ conformance:
 cluster:
 	$(GO) test -timeout 10m -count=1 -v -run 'TestLeaderMoves|TestStoppedLeader' ./test -cluster-tenants 1000 -cluster-time 60s
 
+## rolling: three replicas restarted twice each under appends to 300 tenants; make test has 120
+.PHONY: rolling
+rolling:
+	$(GO) test -timeout 10m -count=1 -v -run TestRollingRestart ./test -rolling-tenants 300
+
 ## side-by-side: the same pauses on etcd's Mutex with a SQLite file and on leasehold: updates lost by each
 .PHONY: side-by-side
 side-by-side:
