@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/leaseholddb/leasehold/coord"
@@ -159,12 +160,54 @@ func (c *client) snapshot(h *router.Handle, p *process) {
 
 func (c *client) handOff(h *router.Handle, p *process) {
 	one := c.invoke(p, h, history.Handoff, "")
-	err := h.Handoff(context.Background())
-	if err != nil && coord.CodeOf(err) == coord.CodeFenced {
-		err = errors.New("not handed off")
-	}
-	c.finish(one, h, err, history.Event{})
+	c.finish(one, h, handedOff(h.Handoff(context.Background())), history.Event{})
 }
+
+// handedOff takes from an error the promise that nothing has happened.
+func handedOff(err error) error {
+	if coord.CodeOf(err) == coord.CodeFenced {
+		return errors.New("not handed off")
+	}
+	return err
+}
+
+// move hands the tenant to another replica, which fetches the newest copy before that.
+func (c *client) move(h *router.Handle, p *process) {
+	to := c.w.replicas[c.rng.IntN(len(c.w.replicas))].proc
+	if to == nil || to == p {
+		return
+	}
+	one := c.invoke(p, h, history.Handoff, "")
+	var waits sync.WaitGroup
+	discard := func() {}
+	err := h.HandoffTo(context.Background(), func(ctx context.Context) (err error) {
+		if _, discard, err = to.router.Prewarm(ctx, h.Key()); err != nil {
+			discard = func() {}
+			return err
+		}
+		helper := c.w.newClient(helpers + c.n)
+		waits.Go(func() {
+			helper.rest(0)
+			_, _ = helper.openPatiently(to, h.Key())
+		})
+		return nil
+	})
+	c.finish(one, h, handedOff(err), history.Event{})
+	if err == nil {
+		c.count(&c.w.stats.Moves)
+	}
+	waits.Wait()
+	discard()
+}
+
+func (c *client) count(what *int) {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	*what++
+}
+
+// helpers is above the numbers of clients, of which each may need one.
+const helpers = 1000
 
 func (c *client) abandon(h *router.Handle, _ *process) { _ = h.Abandon(context.Background()) }
 

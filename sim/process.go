@@ -34,6 +34,7 @@ type process struct {
 
 	stoppedUntil time.Duration
 	gone         bool // guarded by world.mu
+	goneAt       time.Duration
 }
 
 // runs reports whether a process gets to run at this moment; clients always do.
@@ -61,6 +62,7 @@ func (w *world) start(r *replica, left string) {
 		LeaseTTL: w.cfg.TTL, LeaseMargin: w.cfg.TTL / 5, SnapshotEvery: w.cfg.SnapshotEvery,
 		DrainTimeout: 2 * w.cfg.TTL, StoreTimeout: w.cfg.TTL / 2,
 		CopyTimeout: w.cfg.TTL / 2, CopyStallTimeout: w.cfg.TTL / 2,
+		MinTenure: w.cfg.TTL / 4, IdleClose: w.cfg.TTL / 2, IdleHandoff: w.idleHandoff,
 		CloseConcurrency: 1, Observer: func(e router.Event) { w.observe(p, e) },
 	})
 	must(err)
@@ -86,6 +88,7 @@ func (w *world) kill(r *replica) (left string) {
 
 // takeDown wakes every goroutine of p with an error and has the router undo itself.
 func (w *world) takeDown(p *process) {
+	p.goneAt = w.now()
 	w.mu.Lock()
 	p.gone = true
 	w.mu.Unlock()

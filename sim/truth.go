@@ -18,6 +18,7 @@ import (
 // package history.
 const (
 	behindTheFence history.Invariant = "no work begins, and no commit, behind the fence"
+	openGate       history.Invariant = "no gate is open without a lease"
 	neverChanged   history.Invariant = "nothing in the copy store is ever overwritten"
 	wholeCopies    history.Invariant = "a manifest means that its image is there"
 	oneLine        history.Invariant = "a tenant's ledger is what its predecessors left, and nothing that they did not have"
