@@ -173,7 +173,7 @@ func handedOff(err error) error {
 
 // move hands the tenant to another replica, which fetches the newest copy before that.
 func (c *client) move(h *router.Handle, p *process) {
-	to := c.w.replicas[c.rng.IntN(len(c.w.replicas))].proc
+	to := c.w.replicas[(p.index+1+c.rng.IntN(max(len(c.w.replicas)-1, 1)))%len(c.w.replicas)].proc
 	if to == nil || to == p {
 		return
 	}
@@ -212,6 +212,12 @@ const helpers = 1000
 func (c *client) abandon(h *router.Handle, _ *process) { _ = h.Abandon(context.Background()) }
 
 func (c *client) forget(h *router.Handle, p *process) {
+	// A forget opens the tenant if it has to.
+	m, end := p.begins(asking, h.Key())
+	defer end()
+	if m != asking {
+		return
+	}
 	one := c.invoke(p, h, history.Forget, "")
 	done, err := p.router.Forget(context.Background(), h.Key())
 	if err != nil {

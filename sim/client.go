@@ -92,7 +92,7 @@ var acts = []struct {
 	{"get", 7, (*client).get},
 	{"snapshot", 13, (*client).snapshot},
 	{"hand off", 7, (*client).handOff},
-	{"move", 5, (*client).move},
+	{"move", 8, (*client).move},
 	{"abandon", 2, (*client).abandon},
 	{"linger", 2, (*client).linger},
 	{"forget", 2, (*client).forget},

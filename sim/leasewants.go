@@ -128,27 +128,28 @@ func (c *leaseClient) WatchWants(ctx context.Context, notify func(coord.Want)) e
 }
 
 // WatchEnds implements [coord.EndWatcher]. A tenure that had a successor before anybody looked
-// is missed.
+// is missed. It tells one end at a time: whoever hears of one does something at once.
 func (c *leaseClient) WatchEnds(ctx context.Context, notify func(coord.Key, coord.Revision)) error {
 	told := make(map[coord.Key]coord.Revision)
-	fresh := func() []coord.Key {
-		return slices.DeleteFunc(slices.Clone(c.p.world.keys), func(key coord.Key) bool {
+	next := func() int {
+		return slices.IndexFunc(c.p.world.keys, func(key coord.Key) bool {
 			r := c.server().state.keys[key]
-			return r.revision == told[key] || c.server().held(r)
+			return r.revision != told[key] && !c.server().held(r)
 		})
 	}
 	for {
-		var ended []coord.Key
-		err := c.watch(ctx, "watch-ends", "", func() bool { return len(fresh()) > 0 }, func() {
-			for _, key := range fresh() {
+		ended := -1
+		err := c.watch(ctx, "watch-ends", "", func() bool { return next() >= 0 }, func() {
+			if ended = next(); ended >= 0 {
+				key := c.p.world.keys[ended]
 				told[key] = c.server().state.keys[key].revision
-				ended = append(ended, key)
 			}
 		})
 		if err != nil {
 			return err
 		}
-		for _, key := range ended {
+		if ended >= 0 {
+			key := c.p.world.keys[ended]
 			notify(key, told[key])
 		}
 	}

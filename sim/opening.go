@@ -29,26 +29,69 @@ func (c *client) choose(key coord.Key) *process {
 
 // open opens the tenant, and reads what it started from if it is the first to have it.
 func (c *client) open(p *process, key coord.Key) (*router.Handle, error) {
-	return c.openBy(p.router.Open, p, key)
+	return c.openBy(asking, p, key)
 }
 
 // openPatiently is open by somebody who asks the owner, and waits.
 func (c *client) openPatiently(p *process, key coord.Key) (*router.Handle, error) {
-	return c.openBy(func(ctx context.Context, key coord.Key) (*router.Handle, error) {
-		there := p.router.HandleOf(key) != nil
-		ctx, cancel := p.clock.WithTimeout(ctx, 2*c.w.cfg.TTL)
-		defer cancel()
-		h, err := p.router.OpenWait(ctx, key)
-		if err == nil && !there {
-			c.count(&c.w.stats.Waits)
-		}
-		return h, err
-	}, p, key)
+	return c.openBy(patient, p, key)
 }
 
-func (c *client) openBy(open func(context.Context, coord.Key) (*router.Handle, error), p *process, key coord.Key) (*router.Handle, error) {
+// A manner is how clients open a tenant at one replica. Those who do it at the same time do
+// it in the same manner: if what all wait for is over in one step, any of them may be the
+// first to begin anew, and it must not matter which.
+type manner int
+
+const (
+	asking manner = iota
+	patient
+)
+
+// openers are those who open one tenant at one replica.
+type openers struct {
+	manner manner
+	n      int
+}
+
+// begins returns in which manner to open a tenant, and what to do when that has ended.
+func (p *process) begins(m manner, key coord.Key) (manner, func()) {
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	all := p.openers[key]
+	if all == nil {
+		all = &openers{}
+		p.openers[key] = all
+	}
+	if all.n == 0 {
+		all.manner = m
+	}
+	all.n++
+	return all.manner, func() {
+		p.world.mu.Lock()
+		defer p.world.mu.Unlock()
+		all.n--
+	}
+}
+
+func (c *client) openAs(m manner, p *process, key coord.Key) (*router.Handle, error) {
+	m, end := p.begins(m, key)
+	defer end()
+	if m == asking {
+		return p.router.Open(context.Background(), key)
+	}
+	there := p.router.HandleOf(key) != nil
+	ctx, cancel := p.clock.WithTimeout(context.Background(), 2*c.w.cfg.TTL)
+	defer cancel()
+	h, err := p.router.OpenWait(ctx, key)
+	if err == nil && !there {
+		c.count(&c.w.stats.Waits)
+	}
+	return h, err
+}
+
+func (c *client) openBy(m manner, p *process, key coord.Key) (*router.Handle, error) {
 	ctx := context.Background()
-	h, err := open(ctx, key)
+	h, err := c.openAs(m, p, key)
 	if p.isGone() {
 		return nil, errGone
 	}

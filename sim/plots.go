@@ -72,9 +72,9 @@ var pausePlots = []plot{
 	}},
 	// During a claim, with a lease store that falls back meanwhile.
 	{faults: func(g generator) []Fault {
-		step, long := g.within(0, 66), g.leases(1, 3.5)
+		step, long := g.within(0, 66), g.leases(0.5, 3)
 		return []Fault{
-			{Step: step, Kind: Stop, Replica: g.replica(), At: "copies.create-origin", For: 2 * long},
+			{Step: step, Kind: Stop, Replica: g.replica(), At: "copies.create-origin", For: g.leases(2, 7)},
 			{Step: step + 20, Kind: Backwards, For: long},
 		}
 	}},
@@ -87,6 +87,18 @@ var pausePlots = []plot{
 		return append(all, g.each(func(r int) Fault {
 			return Fault{Kind: Crash, Replica: r, At: "copies.create-image:e00000002/snap-000001", For: g.leases(0.5, 2)}
 		})...)
+	}},
+}
+
+// A lease store that falls back.
+var rollbackPlots = []plot{
+	// And replicas that are killed then: those that start know nothing of what it was before.
+	{busy: []string{"hand off", "snapshot"}, faults: func(g generator) []Fault {
+		step := g.within(20, 60)
+		all := g.each(func(r int) Fault {
+			return Fault{Step: step + g.within(0, 5), Kind: Crash, Replica: r, For: g.leases(0.1, 1.5), N: uint64(g.rng.IntN(2))}
+		})
+		return append(all, Fault{Step: step, Kind: Backwards, For: g.leases(0.05, 1)})
 	}},
 }
 
@@ -118,4 +130,4 @@ var handoffPlots = []plot{
 	}},
 }
 
-var plots = slices.Concat(leasePlots, pausePlots, forgetPlots, handoffPlots)
+var plots = slices.Concat(leasePlots, pausePlots, rollbackPlots, forgetPlots, handoffPlots)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/router"
 )
 
@@ -35,6 +36,7 @@ type process struct {
 	stoppedUntil time.Duration
 	gone         bool // guarded by world.mu
 	goneAt       time.Duration
+	openers      map[coord.Key]*openers // guarded by world.mu
 }
 
 // runs reports whether a process gets to run at this moment; clients always do.
@@ -49,7 +51,7 @@ func (p *process) isGone() bool {
 // start brings a replica up. What the process before it left on its disk is there.
 func (w *world) start(r *replica, left string) {
 	r.incarnation++
-	p := &process{world: w, id: fmt.Sprintf("r%d.%d", r.index, r.incarnation), index: r.index, replica: r}
+	p := &process{world: w, id: fmt.Sprintf("r%d.%d", r.index, r.incarnation), index: r.index, replica: r, openers: make(map[coord.Key]*openers)}
 	p.dir = filepath.Join(w.dir, p.id)
 	must(os.MkdirAll(p.dir, 0o700))
 	if left != "" {

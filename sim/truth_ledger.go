@@ -123,7 +123,7 @@ func (t *truth) checkSwept(key coord.Key) {
 	s := t.mu.tenants[key]
 	floor, granted, serves := s.floor, s.granted[s.newest], s.opened[s.newest] != ""
 	t.mu.Unlock()
-	if !serves || granted < t.w.lastHarm || len(t.w.late) > 0 {
+	if !serves || granted <= t.w.lastHarm || len(t.w.late) > 0 {
 		return
 	}
 	for _, name := range t.w.copies.names(key.String() + "/") {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
@@ -43,7 +44,7 @@ type world struct {
 	endsInCrash bool          // and not by a shutdown
 	over        bool          // clients begin nothing any more
 	ended       bool          // everything is being taken down
-	probing     bool          // the scheduler itself asks the gates
+	probing     atomic.Bool   // the scheduler itself asks the gates
 
 	replicas []*replica
 	leases   *leaseServer
@@ -136,8 +137,8 @@ func (w *world) probe() {
 	if len(w.truth.violations()) > 0 {
 		return // the first one says it
 	}
-	w.probing = true
-	defer func() { w.probing = false }()
+	w.probing.Store(true)
+	defer w.probing.Store(false)
 	for _, r := range w.replicas {
 		for _, key := range w.keys {
 			if r.proc == nil {
