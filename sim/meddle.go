@@ -126,6 +126,7 @@ func (w *world) rollBack(f Fault) (operate func()) {
 func (w *world) operate() {
 	for _, key := range w.keys {
 		above := w.copies.newest(key)
+		w.truth.isRaised(key)
 		w.leases.raise(key, above)
 		delete(w.copies.objects, key.String()+"/rolled-back.json")
 		w.truth.raised(key, above)

@@ -114,9 +114,23 @@ func (t *truth) granted(key coord.Key, owner string, epoch coord.Epoch) {
 func (t *truth) rollsBack() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for key, r := range t.w.leases.state.keys {
-		t.mu.tenants[key].excused[coord.Tenure{Key: key, Owner: r.owner, Epoch: r.epoch}] = true
+	for key := range t.w.leases.state.keys {
+		t.excuseLocked(key)
 	}
+}
+
+// isRaised is told before an operator raises a tenant's epoch. The number of what stands then
+// is an old one from that moment on, and its owner hears that it has lost the lease with its
+// next renewal; until its session ends nobody else is granted the tenant.
+func (t *truth) isRaised(key coord.Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.excuseLocked(key)
+}
+
+func (t *truth) excuseLocked(key coord.Key) {
+	r := t.w.leases.state.keys[key]
+	t.mu.tenants[key].excused[coord.Tenure{Key: key, Owner: r.owner, Epoch: r.epoch}] = true
 }
 
 // grantsThatCount leaves out the grants that a store forgot and made again, as long as
