@@ -40,6 +40,7 @@ func (t *truth) openEnded(p *process, key coord.Key, err error) {
 	delete(s.refuses, p.id)
 	switch coord.CodeOf(err) {
 	case coord.CodeEpochRolledBack, coord.CodeLeaseLost, coord.CodeCopyStoreUnavailable, coord.CodeRouterClosed, coord.CodeFenced, coord.CodeLeaseStoreUnavailable:
+	case coord.CodeLeaseHeld: // of a later one, after somebody lost patience with that
 	default:
 		t.complainLocked(closedTenant, key, "%s saw that, and its opening ended with: %v", p.id, err)
 	}
