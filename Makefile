@@ -98,10 +98,11 @@ fuzz:
 sim: $(BIN)
 	./$(BIN) sim --seeds 10000 --report bin/sim.html $(SIMFLAGS)
 
-## mutations: each safeguard taken out, and how many simulated histories it takes to notice
+## mutations: each safeguard taken out, or some (SAFEGUARDS=margin,lineage), and how many simulated histories it takes to notice
+SAFEGUARDS ?=
 .PHONY: mutations
 mutations:
-	$(GO) test -tags simmutation -timeout 60m -run TestEverySafeguardIsMissed -v ./sim
+	$(GO) test -tags simmutation -timeout 60m -run TestEverySafeguardIsMissed -v ./sim -safeguard "$(SAFEGUARDS)"
 
 ## s3test: durable copies against a real S3 server, installed and started on loopback
 .PHONY: s3test

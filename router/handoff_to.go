@@ -54,7 +54,7 @@ func (h *Handle) HandoffTo(ctx context.Context, ready func(ctx context.Context) 
 // Errors are those of a restore, and [coord.CodeAtCapacity]. A tenant that this replica has needs no warming and is
 // refused with [coord.CodeLeaseHeld].
 func (r *Router) Prewarm(ctx context.Context, key coord.Key) (newest *copystore.Ref, discard func(), _ error) {
-	record, known, err := r.opts.Leases.Read(ctx, key)
+	record, known, err := r.record(ctx, key)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -264,3 +264,31 @@ func TestHandoffLeavesNoLedger(t *testing.T) {
 		}
 	})
 }
+
+// silentReads is a lease store that does not answer when it is asked who owns a tenant.
+type silentReads struct{ coord.LeaseStore }
+
+func (silentReads) Read(ctx context.Context, _ coord.Key) (coord.Record, bool, error) {
+	<-ctx.Done()
+	return coord.Record{}, false, ctx.Err()
+}
+
+// RO-18: a lease store that does not answer holds nobody who warms a copy.
+func TestPrewarmIsBounded(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		b := w.router("b", func(o *router.Options) { o.Leases = silentReads{w.leases} })
+		done := make(chan error, 1)
+		go func() {
+			_, _, err := b.Prewarm(t.Context(), key(t, 1))
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+		case <-time.After(time.Hour):
+			t.Error("still waiting after an hour")
+		}
+	})
+}

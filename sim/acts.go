@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/leaseholddb/leasehold/coord"
@@ -159,16 +160,64 @@ func (c *client) snapshot(h *router.Handle, p *process) {
 
 func (c *client) handOff(h *router.Handle, p *process) {
 	one := c.invoke(p, h, history.Handoff, "")
-	err := h.Handoff(context.Background())
-	if err != nil && coord.CodeOf(err) == coord.CodeFenced {
-		err = errors.New("not handed off")
-	}
-	c.finish(one, h, err, history.Event{})
+	c.finish(one, h, handedOff(h.Handoff(context.Background())), history.Event{})
 }
+
+// handedOff takes from an error the promise that nothing has happened.
+func handedOff(err error) error {
+	if coord.CodeOf(err) == coord.CodeFenced {
+		return errors.New("not handed off")
+	}
+	return err
+}
+
+// move hands the tenant to another replica, which fetches the newest copy before that.
+func (c *client) move(h *router.Handle, p *process) {
+	to := c.w.replicas[(p.index+1+c.rng.IntN(max(len(c.w.replicas)-1, 1)))%len(c.w.replicas)].proc
+	if to == nil || to == p {
+		return
+	}
+	one := c.invoke(p, h, history.Handoff, "")
+	var waits sync.WaitGroup
+	discard := func() {}
+	err := h.HandoffTo(context.Background(), func(ctx context.Context) (err error) {
+		if _, discard, err = to.router.Prewarm(ctx, h.Key()); err != nil {
+			discard = func() {}
+			return err
+		}
+		helper := c.w.newClient(helpers + c.n)
+		waits.Go(func() {
+			helper.rest(0)
+			_, _ = helper.openPatiently(to, h.Key())
+		})
+		return nil
+	})
+	c.finish(one, h, handedOff(err), history.Event{})
+	if err == nil {
+		c.count(&c.w.stats.Moves)
+	}
+	waits.Wait()
+	discard()
+}
+
+func (c *client) count(what *int) {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	*what++
+}
+
+// helpers is above the numbers of clients, of which each may need one.
+const helpers = 1000
 
 func (c *client) abandon(h *router.Handle, _ *process) { _ = h.Abandon(context.Background()) }
 
 func (c *client) forget(h *router.Handle, p *process) {
+	// A forget opens the tenant if it has to.
+	m, end := p.begins(asking, h.Key())
+	defer end()
+	if m != asking {
+		return
+	}
 	one := c.invoke(p, h, history.Forget, "")
 	done, err := p.router.Forget(context.Background(), h.Key())
 	if err != nil {

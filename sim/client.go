@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -80,25 +79,45 @@ func (c *client) lose(p *process) {
 
 // acts are what a client does, with how often, in parts of a whole.
 var acts = []struct {
+	name  string
 	share int
 	do    func(c *client, h *router.Handle, p *process)
 }{
-	{24, (*client).append},
-	{8, (*client).appendPlainly},
-	{10, (*client).appendInParts},
-	{10, (*client).set},
-	{8, (*client).read},
-	{7, (*client).readPlainly},
-	{7, (*client).get},
-	{13, (*client).snapshot},
-	{7, (*client).handOff},
-	{2, (*client).abandon},
-	{2, (*client).linger},
-	{2, (*client).forget},
+	{"append", 24, (*client).append},
+	{"append plainly", 8, (*client).appendPlainly},
+	{"append in parts", 10, (*client).appendInParts},
+	{"set", 10, (*client).set},
+	{"read", 8, (*client).read},
+	{"read plainly", 7, (*client).readPlainly},
+	{"get", 7, (*client).get},
+	{"snapshot", 13, (*client).snapshot},
+	{"hand off", 7, (*client).handOff},
+	{"move", 8, (*client).move},
+	{"abandon", 2, (*client).abandon},
+	{"linger", 2, (*client).linger},
+	{"forget", 2, (*client).forget},
 }
 
-// forgetting is the index of forget in acts.
-const forgetting = 11
+// usualActs draws how often clients do what in one history, in which they are busy with some
+// acts and leave others alone.
+func usualActs(rng *rand.Rand, busy, never []string) []int {
+	usual := make([]int, len(acts))
+	for i, a := range acts {
+		usual[i] = a.share
+	}
+	drawn := shares(rng, usual)
+	for i, a := range acts {
+		for _, name := range busy {
+			if a.name == name {
+				drawn[i] += 10
+			}
+		}
+		if slices.Contains(never, a.name) {
+			drawn[i] = 0
+		}
+	}
+	return drawn
+}
 
 // shares draws how often things happen in one history: some much more often than usual, some
 // never, so that histories differ in kind.
@@ -138,62 +157,15 @@ func (c *client) act() {
 	if p == nil {
 		return
 	}
-	h, err := c.open(p, key)
+	open := c.open
+	if c.rng.IntN(10) == 0 {
+		open = c.openPatiently
+	}
+	h, err := open(p, key)
 	if err != nil {
 		return
 	}
 	acts[draw(c.rng, c.w.shares)].do(c, h, p)
-}
-
-// choose prefers the replica that has the tenant open.
-func (c *client) choose(key coord.Key) *process {
-	any := c.rng.IntN(5) == 0
-	var up []*process
-	for _, r := range c.w.replicas {
-		if r.proc == nil {
-			continue
-		}
-		if !any && r.proc.router.HandleOf(key) != nil {
-			return r.proc
-		}
-		up = append(up, r.proc)
-	}
-	if len(up) == 0 {
-		return nil
-	}
-	return up[c.rng.IntN(len(up))]
-}
-
-// open opens the tenant, and reads what it started from if it is the first to have it.
-func (c *client) open(p *process, key coord.Key) (*router.Handle, error) {
-	ctx := context.Background()
-	h, err := p.router.Open(ctx, key)
-	if p.isGone() {
-		return nil, errGone
-	}
-	c.w.truth.openEnded(p, key, err)
-	if err != nil {
-		return nil, err
-	}
-	c.rest(0) // others waited for the same opening
-	tenure := tenureOf(h, p)
-	if p.isGone() || !c.w.truth.opens(tenure) {
-		return h, nil
-	}
-	if events, err := ledger.New(h.DB(), key).Read(ctx, 0, 0); err == nil && !p.isGone() {
-		var entries []entry
-		for _, e := range events {
-			if epoch, err := coord.ParseEpoch(e.SubjectID); err == nil && epoch < h.Epoch() {
-				entries = append(entries, entry{string(e.Actor), epoch})
-			}
-		}
-		c.w.truth.started(c.source(), tenure, entries)
-	}
-	return h, nil
-}
-
-func tenureOf(h *router.Handle, p *process) coord.Tenure {
-	return coord.Tenure{Key: h.Key(), Owner: p.id, Epoch: h.Epoch()}
 }
 
 // invoke records the beginning of a call.

@@ -44,7 +44,10 @@ func (c *clock) trueAt(t time.Duration) time.Duration {
 // Now implements [coord.Clock].
 func (c *clock) Now() time.Duration {
 	w := c.proc.world
-	site := gateSite()
+	site := ""
+	if !w.probing.Load() {
+		site = gateSite()
+	}
 	if site != "" {
 		w.yield(c.proc, site, w.whose())
 	}
@@ -127,7 +130,7 @@ func (c *clock) NewTimer(d time.Duration) coord.Timer {
 
 func (c *clock) schedule(d time.Duration, site string, fire func()) *timer {
 	w := c.proc.world
-	t := &timer{proc: c.proc, site: site, c: make(chan time.Time, 1), fire: fire}
+	t := &timer{proc: c.proc, site: strings.TrimSpace(site + " " + w.whose()), c: make(chan time.Time, 1), fire: fire}
 	t.due = c.trueAt(c.local() + max(d, 0))
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -109,6 +109,8 @@ type Stats struct {
 	Faults        int
 	Takeovers     int // grants after a tenure that did not flush
 	Handoffs      int // tenures that ended with everything in a copy
+	Moves         int // of those, to a replica that was told before
+	Waits         int // openings by a replica that asked the owner and waited
 	Writes        int // acknowledged
 	Reads         int // acknowledged
 	Lost          int // acknowledged after the last copy of a tenure that was not handed off
@@ -129,6 +131,8 @@ func (s *Stats) Add(o Stats) {
 	s.Faults += o.Faults
 	s.Takeovers += o.Takeovers
 	s.Handoffs += o.Handoffs
+	s.Moves += o.Moves
+	s.Waits += o.Waits
 	s.Writes += o.Writes
 	s.Reads += o.Reads
 	s.Lost += o.Lost

@@ -30,21 +30,32 @@
 // off from either store; requests are refused, applied and reported as failed, never
 // answered, delivered long after their caller gave up, or twice; clocks differ in offset and
 // rate; copies rot and vanish; the lease store falls back to an old backup. What a killed
-// process had on its disk is there when it starts again.
+// process had on its disk is there when it starts again. Most histories have a plot: faults
+// that seldom meet by themselves, and clients who are busy with what they may spoil.
+//
+// # What clients do
+//
+// They open tenants, by asking or by waiting for the owner to honour their request; append,
+// assign and read, in one step and in several; ask for copies; hand tenants off, to nobody or
+// to a replica that has fetched the newest copy before; abandon and forget them. What nobody
+// uses goes to rest and is woken again, and in some histories it is handed off.
 //
 // # What is checked
 //
 // Clients and stores write a [history.History], which [history.Check] judges. Beside that
 // the simulation knows what nobody in a fleet can, and judges it at once: whether a tenure
-// still stood in the store at the very moment of an acknowledgement; whether each opening
+// still stood in the store at the very moment of an acknowledgement, and at every step for
+// each gate that is open; whether each opening
 // found what its predecessors left, and nothing else; whether an object was overwritten, or
 // a manifest written without its image. When the faults have ended, every call must return,
-// every tenant must serve within a bounded time, and a shutdown must lose nothing.
+// every tenant must serve within a bounded time, a shutdown must lose nothing, and after that,
+// or a crash of the whole fleet, another replica must serve what there is.
 //
 // # What is not
 //
 // A rolled back lease store is away for longer than a lease before it is back, as it is when
 // somebody restores it; and since a tenant's forgotten floor is kept nowhere else, nobody
 // forgets a tenant in such a history. The lease store is a model of package etcdlease, not
-// the package: see leaseClient. The stores are linearizable.
+// the package: see leaseClient. It renews tenures one by one; what a replica does where the
+// store renews many at once is tested with the router. The stores are linearizable.
 package sim

@@ -17,10 +17,10 @@ const (
 	Crash     FaultKind = "crash"     // replica, for: it is killed, and starts again after that time; at as above; with n=1, requests that have not arrived do so later
 	Cut       FaultKind = "cut"       // replica, store, for: nothing passes between them
 	Slow      FaultKind = "slow"      // replica, store, for: every answer takes a part of the TTL
-	Refuse    FaultKind = "refuse"    // replica, at: the next such call fails and has no effect
-	Unclear   FaultKind = "unclear"   // replica, at: the next such call has its effect and fails
-	Silent    FaultKind = "silent"    // replica, at: the next such call has its effect and is never answered
-	Hang      FaultKind = "hang"      // replica, at: the next such call arrives after its caller gave up
+	Refuse    FaultKind = "refuse"    // replica, at: the next such call fails and has no effect; with for, all in that time
+	Unclear   FaultKind = "unclear"   // replica, at: the next such call has its effect and fails; for as above
+	Silent    FaultKind = "silent"    // replica, at: the next such call has its effect and is never answered; for as above
+	Hang      FaultKind = "hang"      // replica, at: the next such call arrives after its caller gave up; for as above
 	Repeat    FaultKind = "repeat"    // replica, at: the next such request arrives once more, later
 	Corrupt   FaultKind = "corrupt"   // n: a bit of an object changes
 	Lose      FaultKind = "lose"      // n: an object is gone
@@ -34,7 +34,7 @@ type Fault struct {
 	Kind    FaultKind
 	Replica int
 	Store   string // leases or copies
-	At      string // a site, such as copies.create-manifest:snap-000002.json or gate.commit, or its beginning
+	At      string // a site, such as copies.create-manifest:e00000001/snap-000002.json, without the epoch or the name too, or gate.commit, or its beginning
 	For     time.Duration
 	N       uint64
 }
@@ -63,6 +63,11 @@ func (f Fault) String() string {
 
 func (f Fault) usesReplica() bool {
 	return !slices.Contains([]FaultKind{Corrupt, Lose, Backwards}, f.Kind)
+}
+
+// lasts reports whether the fault is one of calls, and not of one call only.
+func (f Fault) lasts() bool {
+	return f.For > 0 && slices.Contains([]FaultKind{Refuse, Unclear, Silent, Hang}, f.Kind)
 }
 
 var kinds = []FaultKind{Stop, Crash, Cut, Slow, Refuse, Unclear, Silent, Hang, Repeat, Corrupt, Lose, Backwards}

@@ -15,6 +15,9 @@ type leaseServer struct {
 	w     *world
 	state leaseState
 	past  []leaseState // after every change, for a rollback
+
+	wishes []wish // in the order in which they were made
+	wished int    // how many ever were
 }
 
 // A leaseState is what a backup holds.

@@ -28,16 +28,26 @@ func (w *world) begin(f Fault) {
 	switch {
 	case f.At != "":
 		w.armed = append(w.armed, &f)
+		if f.lasts() {
+			w.starts(f)
+			disarm := func() { w.armed = slices.DeleteFunc(w.armed, func(o *Fault) bool { return o == &f }) }
+			w.healing = append(w.healing, healing{at: w.now() + f.For, fault: f, undo: disarm})
+		}
 	default:
 		w.strike(f)
 	}
 }
 
-// strike makes a fault happen now that does not concern one call.
-func (w *world) strike(f Fault) {
+// starts notes that a fault has an effect from now on.
+func (w *world) starts(f Fault) {
 	w.stats.Faults++
 	w.logf("fault: %s", f)
 	w.record("", history.Event{Kind: history.Fault, Replica: w.replicaName(f), Text: f.String()})
+}
+
+// strike makes a fault happen now that does not concern one call.
+func (w *world) strike(f Fault) {
+	w.starts(f)
 	undo := func() {}
 	r := w.replicas[f.Replica]
 	switch f.Kind {
@@ -87,7 +97,7 @@ func (w *world) holdBack(p *process) {
 func (w *world) letLand(p *process) {
 	for _, o := range w.parked {
 		if o.proc == p && o.target != "" && o.stage == waiting {
-			at := w.now() + w.cfg.TTL/2 + time.Duration(w.rng.Int64N(int64(3*w.cfg.TTL)))
+			at := w.now() + w.cfg.TTL + time.Duration(w.rng.Int64N(int64(3*w.cfg.TTL)))
 			w.late = append(w.late, landing{at: at, what: o.site + " " + o.detail, apply: o.apply})
 		}
 	}
@@ -116,6 +126,7 @@ func (w *world) rollBack(f Fault) (operate func()) {
 func (w *world) operate() {
 	for _, key := range w.keys {
 		above := w.copies.newest(key)
+		w.truth.isRaised(key)
 		w.leases.raise(key, above)
 		delete(w.copies.objects, key.String()+"/rolled-back.json")
 		w.truth.raised(key, above)
@@ -131,7 +142,7 @@ func (w *world) operate() {
 // reports whether the call's effect must not happen now.
 func (w *world) spoil(o *op) bool {
 	if o.proc.replica.slow[o.target] > 0 {
-		o.ready = w.now() + w.cfg.TTL/8
+		o.ready = w.now() + w.cfg.TTL*time.Duration(1+w.rng.IntN(6))/16
 	}
 	i := slices.IndexFunc(w.armed, func(f *Fault) bool {
 		return f.Kind != Stop && f.Kind != Crash && f.Replica == o.proc.index && o.isAt(f.At)
@@ -140,11 +151,12 @@ func (w *world) spoil(o *op) bool {
 		return false
 	}
 	f := w.armed[i]
-	w.armed = slices.Delete(w.armed, i, i+1)
-	w.stats.Faults++
-	w.logf("fault: %s on %s %s", f, o.site, o.detail)
-	w.record("", history.Event{Kind: history.Fault, Replica: w.replicaName(*f), Text: f.String()})
-	w.record("", history.Event{Kind: history.Heal, Replica: w.replicaName(*f), Text: f.String()})
+	w.logf("meets %s: %s %s", f, o.site, o.detail)
+	if !f.lasts() {
+		w.armed = slices.Delete(w.armed, i, i+1)
+		w.starts(*f)
+		w.record("", history.Event{Kind: history.Heal, Replica: w.replicaName(*f), Text: f.String()})
+	}
 	switch f.Kind {
 	case Refuse:
 		o.err = errStore

@@ -28,7 +28,8 @@ type op struct {
 	ctx    context.Context
 	ready  time.Duration // not before this
 
-	apply func() // the effect of a call, on the scheduler's goroutine
+	until func() bool // the request is not answered before; nil means at once
+	apply func()      // the effect of a call, on the scheduler's goroutine
 	stage stage
 	err   error // what the caller hears instead of the answer
 	lost  bool  // the answer never arrives
@@ -51,9 +52,11 @@ func (o *op) procID() string {
 	return o.proc.id
 }
 
-// isAt reports whether o waits at a site that a fault names.
+// isAt reports whether o waits at a site that a fault names, by itself, with the name of an
+// object, or with that and the epoch it is of.
 func (o *op) isAt(site string) bool {
-	return strings.HasPrefix(o.site+":"+path.Base(o.detail), site)
+	dir, base := path.Split(o.detail)
+	return strings.HasPrefix(o.site+":"+base, site) || strings.HasPrefix(o.site+":"+path.Base(dir)+"/"+base, site)
 }
 
 func (o *op) cancelled() bool { return o.ctx != nil && o.ctx.Err() != nil }

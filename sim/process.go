@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/router"
 )
 
@@ -34,6 +35,8 @@ type process struct {
 
 	stoppedUntil time.Duration
 	gone         bool // guarded by world.mu
+	goneAt       time.Duration
+	openers      map[coord.Key]*openers // guarded by world.mu
 }
 
 // runs reports whether a process gets to run at this moment; clients always do.
@@ -48,7 +51,7 @@ func (p *process) isGone() bool {
 // start brings a replica up. What the process before it left on its disk is there.
 func (w *world) start(r *replica, left string) {
 	r.incarnation++
-	p := &process{world: w, id: fmt.Sprintf("r%d.%d", r.index, r.incarnation), index: r.index, replica: r}
+	p := &process{world: w, id: fmt.Sprintf("r%d.%d", r.index, r.incarnation), index: r.index, replica: r, openers: make(map[coord.Key]*openers)}
 	p.dir = filepath.Join(w.dir, p.id)
 	must(os.MkdirAll(p.dir, 0o700))
 	if left != "" {
@@ -61,6 +64,7 @@ func (w *world) start(r *replica, left string) {
 		LeaseTTL: w.cfg.TTL, LeaseMargin: w.cfg.TTL / 5, SnapshotEvery: w.cfg.SnapshotEvery,
 		DrainTimeout: 2 * w.cfg.TTL, StoreTimeout: w.cfg.TTL / 2,
 		CopyTimeout: w.cfg.TTL / 2, CopyStallTimeout: w.cfg.TTL / 2,
+		MinTenure: w.cfg.TTL / 4, IdleClose: w.cfg.TTL / 2, IdleHandoff: w.idleHandoff,
 		CloseConcurrency: 1, Observer: func(e router.Event) { w.observe(p, e) },
 	})
 	must(err)
@@ -86,6 +90,7 @@ func (w *world) kill(r *replica) (left string) {
 
 // takeDown wakes every goroutine of p with an error and has the router undo itself.
 func (w *world) takeDown(p *process) {
+	p.goneAt = w.now()
 	w.mu.Lock()
 	p.gone = true
 	w.mu.Unlock()

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"os"
 	"slices"
 	"time"
 
@@ -13,8 +14,8 @@ import (
 // that hang are given up, and what began before ends in its own time.
 func (w *world) bound() time.Duration { return 12 * w.cfg.TTL }
 
-// heals ends all faults and demands that every call returns, that every tenant serves, and
-// that a shutdown loses nothing.
+// heals ends all faults and demands that every call returns, that every tenant serves, that
+// a shutdown loses nothing, and a crash of everything no more than it may.
 func (w *world) heals() {
 	w.faults, w.armed = nil, nil
 	w.run(calmSteps, func() bool { // a lease store is not restored in no time
@@ -44,10 +45,24 @@ func (w *world) heals() {
 			w.truth.complain(callsReturn, w.keys[0], "client %d still waits for its call", c.n)
 		}
 	}
-	if len(w.truth.violations()) > 0 || late() {
+	for i, key := range w.keys {
+		if !serving[i] {
+			w.truth.complain(history.ServesAgain, key, "nobody could serve it for %v", w.bound())
+		}
+	}
+	if len(w.truth.violations()) > 0 {
 		return
 	}
-	w.shutDown()
+	// Once all have heard what they lost, and what was late has landed.
+	quiet := w.now() + 2*w.cfg.TTL
+	w.run(calmSteps, func() bool { return w.now() >= quiet && len(w.late) == 0 })
+	w.checkSwept()
+	if w.endsInCrash {
+		w.crashAll()
+	} else if !w.shutDown() {
+		return
+	}
+	w.inspect()
 }
 
 // calmSteps is more than a recovery takes.
@@ -105,14 +120,15 @@ func (w *world) isLostForGood(key coord.Key, err error) bool {
 	return false
 }
 
-// shutDown closes every router, once all have heard what they lost, and has a new replica
-// look at what they left.
-func (w *world) shutDown() {
-	quiet := w.now() + 2*w.cfg.TTL
-	w.run(calmSteps, func() bool { return w.now() >= quiet })
-	for _, key := range w.keys {
-		w.truth.checkSwept(key)
+// crashAll kills every replica.
+func (w *world) crashAll() {
+	for _, r := range w.replicas {
+		must(os.RemoveAll(w.kill(r)))
 	}
+}
+
+// shutDown closes every router, and reports whether that came to an end.
+func (w *world) shutDown() bool {
 	deadline := w.now() + w.bound()
 	failed := make([]error, len(w.replicas))
 	left := len(w.replicas)
@@ -131,17 +147,18 @@ func (w *world) shutDown() {
 	})
 	if left > 0 {
 		w.truth.complain(callsReturn, w.keys[0], "%d replicas have not shut down", left)
-		return
+		return false
 	}
 	for i, err := range failed {
 		if err != nil && !w.rolledBack {
 			w.truth.complain(nothingLost, w.keys[0], "r%d shut down with %v although nothing was wrong", i, err)
 		}
 	}
-	w.inspect()
+	return true
 }
 
-// inspect opens every tenant once more, on a replica that has never seen it.
+// inspect opens every tenant once more, on a replica that has never seen it, after a shutdown
+// or a crash of all.
 func (w *world) inspect() {
 	r := &replica{index: len(w.replicas), rate: 1, cut: make(map[string]int), slow: make(map[string]int)}
 	w.replicas = append(w.replicas, r)
@@ -163,7 +180,7 @@ func (w *world) inspect() {
 				}
 				// What was acquired for nobody is held until its lease ends.
 				if try == 32 {
-					w.truth.complain(history.ServesAgain, key, "the tenant does not open after a shutdown")
+					w.truth.complain(history.ServesAgain, key, "the tenant does not open after the end of all others")
 					break
 				}
 			}
@@ -177,4 +194,13 @@ func (w *world) inspect() {
 		defer w.mu.Unlock()
 		return left == 0
 	})
+	quiet := w.now() + w.cfg.TTL
+	w.run(calmSteps, func() bool { return w.now() >= quiet })
+	w.checkSwept()
+}
+
+func (w *world) checkSwept() {
+	for _, key := range w.keys {
+		w.truth.checkSwept(key)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -52,23 +53,23 @@ func newWorld(cfg Config, dir string) *world {
 	if cfg.SnapshotEvery == 0 {
 		cfg.SnapshotEvery = cfg.TTL * copiesIn / 2
 	}
-	generated := generate(w.rng, cfg)
+	generated, plot := generate(w.rng, cfg)
 	if cfg.Faults == nil {
 		cfg.Faults = generated
 	}
 	w.cfg = cfg
-	usual := make([]int, len(acts))
-	for i, a := range acts {
-		usual[i] = a.share
-	}
 	w.hot = w.rng.IntN(2) == 0
-	w.shares = shares(w.rng, usual)
+	w.idleHandoff = cfg.TTL * time.Duration([]int{0, 0, 1, 2}[w.rng.IntN(4)])
+	w.endsInCrash = w.rng.IntN(2) == 0
+	w.timePasses = []int{2, 4, 4, 12}[w.rng.IntN(4)]
 	w.mayRollBack = slices.ContainsFunc(cfg.Faults, func(f Fault) bool { return f.Kind == Backwards })
+	never := plot.never
 	if w.mayRollBack {
 		// What was forgotten is remembered by the lease store alone: a backup of it from
 		// before brings back what was not yet deleted.
-		w.shares[forgetting] = 0
+		never = append([]string{"forget"}, never...)
 	}
+	w.shares = usualActs(w.rng, plot.busy, never)
 	w.faults = slices.Clone(cfg.Faults)
 	slices.SortStableFunc(w.faults, func(a, b Fault) int { return a.Step - b.Step })
 	for i := range cfg.Tenants {
@@ -82,6 +83,9 @@ func newWorld(cfg Config, dir string) *world {
 	for i := range cfg.Replicas {
 		// Over one TTL the clocks differ by less than the margin, which is a fifth of it.
 		drift := (w.rng.Float64()*2 - 1) * 0.18
+		if w.rng.IntN(2) == 0 {
+			drift = math.Copysign(0.18, drift)
+		}
 		w.replicas = append(w.replicas, &replica{
 			index: i, rate: 1 + drift, offset: time.Duration(w.rng.Int64N(int64(1000 * time.Hour))),
 			cut: make(map[string]int), slow: make(map[string]int),

@@ -26,7 +26,7 @@ func TestShortRound(t *testing.T) {
 	t.Logf("%+v", stats)
 	for what, n := range map[string]int{
 		"histories": stats.Histories - round + 1, "faults": stats.Faults, "takeovers": stats.Takeovers,
-		"handoffs": stats.Handoffs, "writes": stats.Writes, "reads": stats.Reads, "simulated hours": int(stats.Simulated.Hours()),
+		"handoffs": stats.Handoffs, "moves": stats.Moves, "waits": stats.Waits, "writes": stats.Writes, "reads": stats.Reads, "simulated hours": int(stats.Simulated.Hours()),
 	} {
 		if n < 1 {
 			t.Errorf("too few %s: %+v", what, stats)

@@ -18,6 +18,7 @@ import (
 // package history.
 const (
 	behindTheFence history.Invariant = "no work begins, and no commit, behind the fence"
+	openGate       history.Invariant = "no gate is open without a lease"
 	neverChanged   history.Invariant = "nothing in the copy store is ever overwritten"
 	wholeCopies    history.Invariant = "a manifest means that its image is there"
 	oneLine        history.Invariant = "a tenant's ledger is what its predecessors left, and nothing that they did not have"
@@ -113,9 +114,23 @@ func (t *truth) granted(key coord.Key, owner string, epoch coord.Epoch) {
 func (t *truth) rollsBack() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for key, r := range t.w.leases.state.keys {
-		t.mu.tenants[key].excused[coord.Tenure{Key: key, Owner: r.owner, Epoch: r.epoch}] = true
+	for key := range t.w.leases.state.keys {
+		t.excuseLocked(key)
 	}
+}
+
+// isRaised is told before an operator raises a tenant's epoch. The number of what stands then
+// is an old one from that moment on, and its owner hears that it has lost the lease with its
+// next renewal; until its session ends nobody else is granted the tenant.
+func (t *truth) isRaised(key coord.Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.excuseLocked(key)
+}
+
+func (t *truth) excuseLocked(key coord.Key) {
+	r := t.w.leases.state.keys[key]
+	t.mu.tenants[key].excused[coord.Tenure{Key: key, Owner: r.owner, Epoch: r.epoch}] = true
 }
 
 // grantsThatCount leaves out the grants that a store forgot and made again, as long as

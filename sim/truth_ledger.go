@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"slices"
 
@@ -32,12 +34,13 @@ func (t *truth) openEnded(p *process, key coord.Key, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.mu.tenants[key]
-	if !s.refuses[p.id] {
+	if !s.refuses[p.id] || errors.Is(err, context.DeadlineExceeded) { // somebody's patience is no end
 		return
 	}
 	delete(s.refuses, p.id)
 	switch coord.CodeOf(err) {
 	case coord.CodeEpochRolledBack, coord.CodeLeaseLost, coord.CodeCopyStoreUnavailable, coord.CodeRouterClosed, coord.CodeFenced, coord.CodeLeaseStoreUnavailable:
+	case coord.CodeLeaseHeld: // of a later one, after somebody lost patience with that
 	default:
 		t.complainLocked(closedTenant, key, "%s saw that, and its opening ended with: %v", p.id, err)
 	}
@@ -114,14 +117,14 @@ func (t *truth) checkLineLocked(s *tenantTruth, tenure coord.Tenure, entries []e
 	}
 }
 
-// checkSwept complains about what a forget left behind, if the tenant was opened since
-// nothing went wrong any more.
+// checkSwept complains about what a forget left behind, if the tenant was granted since
+// nothing went wrong any more, and opened.
 func (t *truth) checkSwept(key coord.Key) {
 	t.mu.Lock()
 	s := t.mu.tenants[key]
-	floor, opened := s.floor, s.granted[s.newest]
+	floor, granted, serves := s.floor, s.granted[s.newest], s.opened[s.newest] != ""
 	t.mu.Unlock()
-	if opened < t.w.lastHarm || len(t.w.late) > 0 {
+	if !serves || granted <= t.w.lastHarm || len(t.w.late) > 0 {
 		return
 	}
 	for _, name := range t.w.copies.names(key.String() + "/") {

@@ -149,12 +149,13 @@ func printStats(out io.Writer, s sim.Stats, took time.Duration) {
 simulated   %.1f hours
 faults      %d
 takeovers   %d
-handoffs    %d
+handoffs    %d, %d of them to a named replica
+waits       %d that ended with the tenant
 writes      %d acknowledged, %d of them given up with their tenure, as declared
 reads       %d
 outage      %v at the longest
 `, s.Histories, took.Round(time.Second/10), float64(s.Histories)/took.Minutes(), s.Steps, s.Simulated.Hours(),
-		s.Faults, s.Takeovers, s.Handoffs, s.Writes, s.Lost, s.Reads, s.LongestOutage.Round(time.Second/10))
+		s.Faults, s.Takeovers, s.Handoffs, s.Moves, s.Waits, s.Writes, s.Lost, s.Reads, s.LongestOutage.Round(time.Second/10))
 }
 
 func printFailure(out io.Writer, r sim.Result) {
