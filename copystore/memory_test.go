@@ -88,7 +88,7 @@ func TestLargeCopyNeedsLittleMemory(t *testing.T) {
 	}
 	grew = peakHeap(func() {
 		_, err = copies.Restore(t.Context(), grant(2), copystore.RestoreRequest{
-			Path: filepath.Join(dir, "ledger.db"), StillHeld: held, Progress: progress,
+			Path: filepath.Join(dir, "ledger.db"), StillHeld: held, Prove: held, Progress: progress,
 			Verify: func(context.Context, string) (int64, error) { return 1, nil },
 		})
 	})

@@ -39,6 +39,13 @@ type RestoreRequest struct {
 	Progress func(Transfer)
 }
 
+func (r RestoreRequest) validate() error {
+	if r.Path == "" || r.Verify == nil || r.StillHeld == nil || r.Prove == nil {
+		return &coord.Error{Code: coord.CodeOptionsInvalid, Op: "restore", Detail: "Path, Verify, StillHeld and Prove are required"}
+	}
+	return nil
+}
+
 // A Restored says what a restore found.
 type Restored struct {
 	// Manifest is that of the copy that was put in place; nil if the tenant has
@@ -70,6 +77,9 @@ func (r Restored) From() *Ref {
 // StillHeld's error in place of any of these if there is one.
 func (c *Copies) Restore(ctx context.Context, grant coord.Grant, req RestoreRequest) (Restored, error) {
 	if err := grant.Tenure.Validate(); err != nil {
+		return Restored{}, err
+	}
+	if err := req.validate(); err != nil {
 		return Restored{}, err
 	}
 	r := restoration{grant: grant, req: req, fetcher: fetcher{

@@ -340,3 +340,19 @@ func TestBadArgumentsTouchNothing(t *testing.T) {
 		t.Errorf("New without a store gives %v", err)
 	}
 }
+
+func TestRestoreNeedsItsRequest(t *testing.T) {
+	o := newWorld(t).acquire()
+	for what, drop := range map[string]func(*copystore.RestoreRequest){
+		"path":       func(r *copystore.RestoreRequest) { r.Path = "" },
+		"verify":     func(r *copystore.RestoreRequest) { r.Verify = nil },
+		"still held": func(r *copystore.RestoreRequest) { r.StillHeld = nil },
+		"prove":      func(r *copystore.RestoreRequest) { r.Prove = nil },
+	} {
+		req := o.request()
+		drop(&req)
+		if _, err := o.copies.Restore(t.Context(), o.grant, req); !errors.Is(err, coord.CodeOptionsInvalid) {
+			t.Errorf("without %s: %v", what, err)
+		}
+	}
+}

@@ -191,7 +191,7 @@ func withConn(ctx context.Context, path, query string, f func(*sqlite3.SQLiteCon
 func (c *copyBench) restore() (time.Duration, error) {
 	c.epoch++ // nothing claims it, so every round restores the same copy
 	grant := c.lease.Grant()
-	grant.Epoch = c.epoch
+	grant.Epoch, grant.Revision = c.epoch, coord.Revision(c.epoch)+grant.Revision
 	start := time.Now()
 	_, err := c.copies.Restore(c.ctx, grant, copystore.RestoreRequest{
 		Path: filepath.Join(c.dir, "restored", "ledger.db"),
@@ -200,6 +200,7 @@ func (c *copyBench) restore() (time.Duration, error) {
 			return info.Events, err
 		},
 		StillHeld: func() error { return nil },
+		Prove:     func() error { return nil },
 	})
 	return time.Since(start), err
 }
