@@ -33,11 +33,17 @@ func (d *Database) connect() (*sqlite3.SQLiteConn, error) {
 	if err == nil {
 		return c, nil
 	}
+	return nil, d.unconnected(c, err)
+}
+
+// unconnected returns what connect failed with, in the connection c if there is one. A
+// connection takes descriptors, and room for the index of the write-ahead log.
+func (d *Database) unconnected(c *sqlite3.SQLiteConn, err error) error {
 	if c == nil {
 		d.opened.Add(-1)
-		return nil, exhausted(err)
+		return lacking(err)
 	}
-	return nil, exhausted(errors.Join(err, d.disconnect(c)))
+	return lacking(errors.Join(err, d.disconnect(c)))
 }
 
 func (d *Database) disconnect(c *sqlite3.SQLiteConn) error {
