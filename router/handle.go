@@ -39,6 +39,7 @@ type Handle struct {
 	called chan struct{} // has a value when the renewal loop should look for itself
 
 	renewed atomic.Int64 // when the latest grant or renewal was answered, on the replica's clock
+	minded  atomic.Bool  // renewTogether knows the tenant, and calls the loop if it stops
 	doubted atomic.Bool  // the lease is said to have ended, or a renewal together with others failed
 	failing atomic.Bool  // the latest renewal failed, and the loop tries by itself
 

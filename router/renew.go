@@ -23,7 +23,8 @@ func (h *Handle) renewLoop() {
 	var told renewalNews
 	wait := h.untilRenewal()
 	for h.awaitRenewal(wait) {
-		if wait = h.untilRenewal(); wait > 0 && !h.doubted.Swap(false) && !h.failing.Load() {
+		doubted := h.doubted.Swap(false)
+		if wait = h.untilRenewal(); wait > 0 && !doubted && !h.failing.Load() {
 			continue // it was renewed meanwhile, together with others
 		}
 		began := h.now()
@@ -76,7 +77,7 @@ const untilCalled time.Duration = math.MaxInt64
 // store which can renews many at once. A tenant that is renewed together with others
 // waits for that, and a while longer, before it does so by itself.
 func (h *Handle) untilRenewal() time.Duration {
-	if h.router.together.Load() && h.State() == StateServing && !h.isLate(0) {
+	if h.router.together.Load() && h.minded.Load() && !h.isLate(0) {
 		return untilCalled
 	}
 	return h.renewalDue() - h.router.opts.Clock.Now()

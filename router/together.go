@@ -27,6 +27,7 @@ func (r *Router) renewTogether(store coord.BatchRenewer) {
 		}
 		handles := r.Handles()
 		for _, h := range handles {
+			h.minded.Store(true)
 			if h.isLate(every) && !h.failing.Load() {
 				h.doubt()
 			}
