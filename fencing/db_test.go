@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/fencing"
+	"github.com/leaseholddb/leasehold/test/filelocks"
 )
 
 const endless = "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM r) SELECT count(*) FROM r"
@@ -397,35 +397,7 @@ func TestOldSQLiteIsRefused(t *testing.T) {
 // wantLocks expects the locks of the file to be as before.
 func wantLocks(t *testing.T, path, before string) {
 	t.Helper()
-	if after := locksOf(t, path); after != before {
+	if after := filelocks.Of(t, path); after != before {
 		t.Errorf("locks before:\n%s\nafter:\n%s", before, after)
 	}
-}
-
-// locksOf returns what the kernel says of the locks that this process holds on the file,
-// by its descriptors. The list of all processes' locks, /proc/locks, may be read with a
-// line missing while others lock and unlock.
-func locksOf(t *testing.T, path string) string {
-	t.Helper()
-	descriptors, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var locks []string
-	for _, d := range descriptors {
-		if target, err := os.Readlink("/proc/self/fd/" + d.Name()); err != nil || target != path {
-			continue
-		}
-		info, err := os.ReadFile("/proc/self/fdinfo/" + d.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(info)) {
-			if fields := strings.Fields(line); len(fields) > 2 && fields[0] == "lock:" {
-				locks = append(locks, strings.Join(fields[2:], " ")) // without its number
-			}
-		}
-	}
-	slices.Sort(locks)
-	return strings.Join(locks, "\n")
 }

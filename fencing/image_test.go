@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/leaseholddb/leasehold/fencing/sqliteuri"
+
+	"github.com/leaseholddb/leasehold/test/filelocks"
 )
 
 // openImage opens an image as a file that never changes.
@@ -120,7 +122,7 @@ func TestLocksSurvive(t *testing.T) {
 	d := openGuarded(t, newTestGate(), nil)
 	mustExec(t, d.DB(), "CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT)")
 	mustExec(t, d.DB(), insertRow)
-	before := locksOf(t, d.Path())
+	before := filelocks.Of(t, d.Path())
 	if before == "" {
 		t.Fatal("an open database holds no lock")
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/leaseholddb/leasehold/coord/memlease"
 	"github.com/leaseholddb/leasehold/fencing"
 	"github.com/leaseholddb/leasehold/fencing/sqliteuri"
+	"github.com/leaseholddb/leasehold/test/filelocks"
 )
 
 // A stoppingGate stops its whole process with SIGSTOP at one of the checks of a
@@ -186,7 +187,7 @@ func TestOutsideReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustExec(t, d.DB(), "CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT)")
-	locks := locksOf(t, path)
+	locks := filelocks.Of(t, path)
 	for i := range 3 {
 		mustExec(t, d.DB(), insertRow)
 		if got := startRole(t, "reader", orders{Path: path}).report(t); got.Rows != 2*i+1 {

@@ -4,43 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/leaseholddb/leasehold/coord"
 	"github.com/leaseholddb/leasehold/router"
+	"github.com/leaseholddb/leasehold/test/filelocks"
 )
-
-// locksOf returns what the kernel says of the locks that this process holds on the file,
-// by its descriptors. The list of all processes' locks, /proc/locks, may be read with a
-// line missing while others lock and unlock.
-func locksOf(t *testing.T, path string) string {
-	t.Helper()
-	descriptors, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var locks []string
-	for _, d := range descriptors {
-		if target, err := os.Readlink("/proc/self/fd/" + d.Name()); err != nil || target != path {
-			continue
-		}
-		info, err := os.ReadFile("/proc/self/fdinfo/" + d.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(info)) {
-			if fields := strings.Fields(line); len(fields) > 2 && fields[0] == "lock:" {
-				locks = append(locks, strings.Join(fields[2:], " ")) // without its number
-			}
-		}
-	}
-	slices.Sort(locks)
-	return strings.Join(locks, "\n")
-}
 
 // Trap 47: nothing that is done to an open tenant drops a lock of its file.
 func TestLocksOfAnOpenTenantSurvive(t *testing.T) {
@@ -54,7 +24,7 @@ func TestLocksOfAnOpenTenantSurvive(t *testing.T) {
 		}
 		defer kept.Close()
 		path := filepath.Join(a.TenantRoot(key(t, 1)), "ledger.db")
-		before := locksOf(t, path)
+		before := filelocks.Of(t, path)
 		if before == "" {
 			t.Fatal("an open tenant holds no lock")
 		}
@@ -88,7 +58,7 @@ func TestLocksOfAnOpenTenantSurvive(t *testing.T) {
 			if err := do(); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			if after := locksOf(t, path); after != before {
+			if after := filelocks.Of(t, path); after != before {
 				t.Errorf("%s: locks before:\n%s\nafter:\n%s", name, before, after)
 			}
 		}
